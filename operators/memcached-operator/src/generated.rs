@@ -179,7 +179,7 @@ async fn make(
     let owner = found.as_ref().map(|it| owner(&it.metadata, memcached));
     if let Some(Owner::Other) = owner {
         let message = format!("Secret \"{name}\" already exists and is not managed by Memcached");
-        let cure = "delete this Secret if nobody needs it, or use another name";
+        let cure = "delete this Secret if it is not needed, or use another name";
         return Ok(Made::Waits(Some(Problem::new(ProblemKind::RESOURCE_CONFLICT, message).with_cure(cure))));
     }
     if let Some(Owner::Former) = owner {

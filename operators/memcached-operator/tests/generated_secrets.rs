@@ -98,7 +98,7 @@ async fn secret_of_a_user_is_never_taken_over() {
     memory.until_quiet().await;
     let (reason, message) = degraded(&memory);
     assert_eq!(reason, "ResourceConflict", "{message}");
-    let words = "Secret \"cache-auth\" already exists and is not managed by Memcached; delete this Secret if nobody needs it, or \
+    let words = "Secret \"cache-auth\" already exists and is not managed by Memcached; delete this Secret if it is not needed, or \
                  use another name";
     assert_eq!(message, words);
     assert_eq!(deployment(&memory), None, "no pod starts without its password");

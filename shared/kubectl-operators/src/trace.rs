@@ -40,7 +40,7 @@ fn text(kind: &Kind, object: &DynamicObject, children: &Children, events: &[Even
         ),
         ("Namespace", metadata.namespace.clone().unwrap_or_default()),
         ("Generation", number(metadata.generation)),
-        ("Observed", number(observed_generation(object))),
+        ("Observed generation", number(observed_generation(object))),
         ("Version", metadata.resource_version.clone().unwrap_or_default()),
         ("Reconcile", handled.map(|token| format!("last request handled: {token}")).unwrap_or_default()),
     ];

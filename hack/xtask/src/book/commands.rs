@@ -6,6 +6,7 @@ use std::fmt::Display;
 
 use anyhow::Result;
 use clap::Command;
+use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 
 use super::{File, blocks};
@@ -113,13 +114,24 @@ fn parse(program: &Command, words: &[&str]) -> Result<(), String> {
         ErrorKind::MissingSubcommand,
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
     ];
-    match program.clone().try_get_matches_from(words) {
+    let is_known = words.iter().all(|word| !word.contains('$'));
+    let program = if is_known { program.clone() } else { with_any_value(program.clone()) };
+    match program.try_get_matches_from(words) {
         Err(error) if !incomplete.contains(&error.kind()) => {
             let text = error.to_string();
             Err(text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
         }
         _ => Ok(()),
     }
+}
+
+/// The program, with flags that take any value: what a shell puts into `$VERSION` cannot be checked, unlike the flag before it.
+fn with_any_value(program: Command) -> Command {
+    let program = program.mut_args(|arg| {
+        let has_value = arg.get_action().takes_values();
+        if has_value { arg.value_parser(ValueParser::string()) } else { arg }
+    });
+    program.mut_subcommands(with_any_value)
 }
 
 fn is_assignment(word: &str) -> bool {
@@ -186,6 +198,14 @@ mod tests {
                     ```console\n$ IMG=x make demo | tail   # a comment\nmake nothing\n$ helm install o charts/operators \\\n\
                     \x20   --set image.tag=1,operators.foo.enabled=true\n```\n`kubectl operators pause` `ls`\n";
         assert_eq!(found(page), Vec::<String>::new());
+    }
+
+    #[test]
+    fn values_that_a_shell_inserts_are_not_checked() {
+        let page = |flags: &str| format!("```sh\ncargo xtask release --version {flags}\n```\n");
+        assert_eq!(found(&page("\"${NAME#v}\" --registry \"${PLACE,,}\" --keyless")), Vec::<String>::new());
+        assert_eq!(found(&page("one --registry localhost --keyless")).len(), 1);
+        assert_eq!(found(&page("\"${NAME#v}\" --nothing")).len(), 1);
     }
 
     #[test]

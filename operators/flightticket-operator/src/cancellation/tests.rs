@@ -106,8 +106,8 @@ fn ticket_without_provider_stays_unless_force_deleted() {
     assert_eq!(without(json!({"spec": {"deletionPolicy": "Retain"}})), "Booking BK-1 kept");
 }
 
-/// The booking may belong to another object, or to a time when the ticket managed it. Only the latter is kept: nobody else
-/// would cancel it.
+/// The booking may belong to another object, or to a time when the ticket managed it. Only the latter is kept, because
+/// nothing else would cancel it.
 #[test]
 fn ticket_that_observes_cancels_nothing() {
     for deletion_policy in ["Cancel", "Retain"] {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use booking_server::{
-    booking::{Booking, Cabin, Contact, Fresh, MOST_SEATS, Order, Reference, RouteKey, Seat, State},
+    booking::{Booking, Cabin, Contact, Fresh, MOST_SEATS, Order, Reference, RouteKey, Seat, State, check_city},
     ledger::{self, Airline as Act, Availability, Change, Decision, Expected, Policy},
     problem::{Code, Problem},
 };
@@ -134,9 +134,7 @@ impl Books {
                     let tag = request.headers().get("if-match").and_then(|it| it.to_str().ok()).unwrap_or_default();
                     let expected = Expected::OneOf(vec![tag.trim_matches('"').to_owned()]);
                     let free = self.free(&booking.route());
-                    let number =
-                        body["number"].as_u64().and_then(|number| u8::try_from(number).ok()).expect("a number");
-                    ledger::modify(booking, &expected, number, &free, now())?
+                    ledger::modify(booking, &expected, number(&body)?, &free, now())?
                 } else {
                     Decision { answer: booking, changes: Vec::new() }
                 };
@@ -169,16 +167,7 @@ impl Books {
     }
 
     fn book(&mut self, body: &Value) -> Result<ledger::Booked, Problem> {
-        let text = |field: &str| body[field].as_str().expect("a text").to_owned();
-        let order = Order {
-            reference: reference(&body["reference"]),
-            from: text("from"),
-            to: text("to"),
-            number: body["number"].as_u64().and_then(|number| u8::try_from(number).ok()).expect("a number"),
-            date: body["departureDate"].as_str().map(|date| date.parse().expect("a date")),
-            cabin: Cabin::parse(&text("cabin")).expect("a cabin"),
-            contact: contact(&body["contact"]),
-        };
+        let order = order(body)?;
         let route = order.route();
         let facts = Availability {
             is_buried: self.buried.contains(&order.reference),
@@ -229,6 +218,32 @@ impl Books {
         self.seats.values_mut().for_each(|all| *all = seats);
         self.usual_seats = seats;
     }
+}
+
+/// The order in a body. The operator writes each field, but takes the values from a spec, so any of them may be refused.
+fn order(body: &Value) -> Result<Order, Problem> {
+    let text = |field: &'static str| body[field].as_str().ok_or_else(|| invalid(field));
+    let city = |field| text(field).and_then(|city| check_city(field, city).map(|()| city.to_owned()));
+    let date = body["departureDate"].as_str().map(|date| date.parse().map_err(|_| invalid("departureDate")));
+    Ok(Order {
+        reference: reference(&body["reference"]),
+        from: city("from")?,
+        to: city("to")?,
+        number: number(body)?,
+        date: date.transpose()?,
+        cabin: Cabin::parse(text("cabin")?).ok_or_else(|| invalid("cabin"))?,
+        contact: contact(&body["contact"]),
+    })
+}
+
+/// The number of seats in a body.
+fn number(body: &Value) -> Result<u8, Problem> {
+    let number = body["number"].as_u64().and_then(|number| u8::try_from(number).ok());
+    number.filter(|number| (1..=MOST_SEATS).contains(number)).ok_or_else(|| invalid("number"))
+}
+
+fn invalid(field: &'static str) -> Problem {
+    Problem::invalid(field, format!("{field} is not valid"))
 }
 
 fn reference(value: &Value) -> Reference {

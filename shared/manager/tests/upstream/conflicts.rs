@@ -1,4 +1,4 @@
-//! An object of somebody else has the name of a child.
+//! A foreign object has the name of a child.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ async fn conflict_says_which_object_it_is_and_what_to_do() {
         "apiVersion": "tests.example.com/v1", "kind": "Toy", "name": "other", "uid": "u", "controller": true,
     }]);
     let cases = [
-        (json!([]), "delete this Service if nobody needs it, or use another name"),
+        (json!([]), "delete this Service if it is not needed, or use another name"),
         (owner, "the Service belongs to the object \"other\", so use another name"),
     ];
     for (owners, cure) in cases {

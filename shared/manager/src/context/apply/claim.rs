@@ -26,13 +26,13 @@ impl<K: Primary, S: Shared> Context<K, S> {
         known.owner.as_ref().is_some_and(|owner| owner.uid == self.reconciliation.id)
     }
 
-    /// Explains that an object of somebody else has the name we want. The text of the event is that of upstream's
+    /// Explains that a foreign object has the name we want. The text of the event is that of upstream's
     /// sample-controller.
     pub(super) fn conflict(&self, requests: &Requests, target: &Target, metadata: &Metadata<'_>) -> Problem {
         let (child, name, own) = (requests.kind(), &target.key.name, &self.controller.names.kind);
         let cure = match metadata.controller() {
             Some(owner) => format!("the {child} belongs to the object \"{}\", so use another name", owner.name),
-            None => format!("delete this {child} if nobody needs it, or use another name"),
+            None => format!("delete this {child} if it is not needed, or use another name"),
         };
         let message = format!("Resource \"{name}\" already exists and is not managed by {own}");
         Problem::new(ProblemKind::RESOURCE_CONFLICT, message).with_cure(cure)
