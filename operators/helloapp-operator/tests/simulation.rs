@@ -181,17 +181,15 @@ fn wanted_deployment(object: &Value) -> Value {
         container["ports"] = json!([{"name": "http", "containerPort": port, "protocol": "TCP"}]);
         if spec["probe"]["disabled"] != true {
             container["readinessProbe"] =
-                json!({"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 3});
-            container["livenessProbe"] = json!({
-                "tcpSocket": {"port": "http"}, "initialDelaySeconds": 15, "periodSeconds": 10, "failureThreshold": 6,
-            });
+                probe(spec, json!({"periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 3}));
+            container["livenessProbe"] =
+                probe(spec, json!({"initialDelaySeconds": 15, "periodSeconds": 10, "failureThreshold": 6}));
         }
     }
     if !spec["startupProbe"].is_null() {
-        container["startupProbe"] = json!({
-            "tcpSocket": {"port": "http"}, "periodSeconds": 10, "timeoutSeconds": 2,
-            "failureThreshold": spec["startupProbe"]["failureThreshold"],
-        });
+        let failure_threshold = &spec["startupProbe"]["failureThreshold"];
+        container["startupProbe"] =
+            probe(spec, json!({"periodSeconds": 10, "timeoutSeconds": 2, "failureThreshold": failure_threshold}));
     }
     for field in ["affinity", "topologySpreadConstraints"] {
         if !spec[field].is_null() {
@@ -214,6 +212,15 @@ fn wanted_deployment(object: &Value) -> Value {
             "template": {"metadata": {"labels": pod_labels}, "spec": pod},
         },
     })
+}
+
+/// A probe with these limits, over HTTP if the spec has a path.
+fn probe(spec: &Value, mut limits: Value) -> Value {
+    match &spec["probe"]["path"] {
+        Value::Null => limits["tcpSocket"] = json!({"port": "http"}),
+        path => limits["httpGet"] = json!({"path": path, "port": "http"}),
+    }
+    limits
 }
 
 /// Checks that the Deployment has no field that only an earlier spec had.
