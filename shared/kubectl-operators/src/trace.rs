@@ -39,8 +39,7 @@ fn text(kind: &Kind, object: &DynamicObject, children: &Children, events: &[Even
             format!("{} in {}", kind.named(metadata.name.as_deref().unwrap_or_default()), kind.resource.api_version),
         ),
         ("Namespace", metadata.namespace.clone().unwrap_or_default()),
-        ("Generation", number(metadata.generation)),
-        ("Observed generation", number(observed_generation(object))),
+        ("Generation", format!("{}, observed {}", number(metadata.generation), number(observed_generation(object)))),
         ("Version", metadata.resource_version.clone().unwrap_or_default()),
         ("Reconcile", handled.map(|token| format!("last request handled: {token}")).unwrap_or_default()),
     ];
