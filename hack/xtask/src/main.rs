@@ -14,12 +14,15 @@ mod fuzz;
 mod generate;
 mod image;
 mod mutants;
+mod new_operator;
+mod new_project;
 mod nightly;
 mod one_more_operator;
 mod packages;
 mod registry;
 mod release;
 mod report;
+mod scaffold;
 mod seeded_bugs;
 mod simulate;
 mod steps;
@@ -56,6 +59,8 @@ enum Task {
     Generate(generate::Args),
     Image(image::Args),
     Mutants(mutants::Args),
+    NewOperator(new_operator::Args),
+    NewProject(new_project::Args),
     Nightly(nightly::Args),
     Release(release::Args),
     SeededBugs(seeded_bugs::Args),
@@ -76,6 +81,8 @@ fn main() -> ExitCode {
         Task::Generate(args) => generate::run(&args),
         Task::Image(args) => image::run(args).map(success),
         Task::Mutants(args) => mutants::run(&args),
+        Task::NewOperator(args) => new_operator::run(&args),
+        Task::NewProject(args) => new_project::run(&args),
         Task::Nightly(args) => nightly::run(&args),
         Task::Release(args) => release::run(args).map(success),
         Task::SeededBugs(args) => seeded_bugs::run(&args),

@@ -3,6 +3,8 @@
 pub(crate) mod checks;
 pub(crate) mod nextest;
 mod permissions;
+mod scaffold;
+mod space;
 
 use std::process::ExitCode;
 

@@ -6,6 +6,7 @@ mod manifests;
 mod rust;
 mod text;
 
+use std::fmt;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -70,6 +71,18 @@ impl Finding {
     }
 }
 
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, line, message } = self;
+        write!(f, "{path}{}: {message}", line.map(|line| format!(":{line}")).unwrap_or_default())
+    }
+}
+
+/// The links in these documents that lead to no file, a line each.
+pub(crate) fn broken_links(files: &[File]) -> Vec<String> {
+    documents::links(files).iter().map(ToString::to_string).collect()
+}
+
 pub(crate) fn run() -> Result<ExitCode> {
     let files = workspace::files()?;
     let mut count = 0;
@@ -78,8 +91,8 @@ pub(crate) fn run() -> Result<ExitCode> {
         if !findings.is_empty() {
             println!("{}:", check.rule);
         }
-        for Finding { path, line, message } in &findings {
-            println!("  {path}{}: {message}", line.map(|line| format!(":{line}")).unwrap_or_default());
+        for finding in &findings {
+            println!("  {finding}");
         }
         count += findings.len();
     }

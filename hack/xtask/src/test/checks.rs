@@ -7,7 +7,7 @@ use cluster::{Tools, progress};
 use images::{Reference, Store, default_store, operator};
 use installation::Backend;
 
-use super::{Args, nextest, permissions};
+use super::{Args, nextest, permissions, scaffold, space};
 use crate::cargo_tools::{self, DENY};
 use crate::report::Outcome;
 use crate::steps::Step;
@@ -15,6 +15,7 @@ use crate::{book, generate, packages, tidy, workflows, workspace};
 
 /// The steps in order of speed; a step that others need comes before them.
 pub(super) const STEPS: &[Step<Args>] = &[
+    Step { name: "space", title: "the disk has room for the build", needs: &[], run: |_| space::check() },
     Step { name: "format", title: "rustfmt has nothing to change", needs: &[], run: |_| format() },
     Step { name: "tidy", title: "rules that can be checked in the files", needs: &[], run: |_| tidy() },
     Step { name: "generate", title: "generated files are up to date", needs: &[], run: |_| generate() },
@@ -42,6 +43,12 @@ pub(super) const STEPS: &[Step<Args>] = &[
         title: "operators use each permission that they have, and lack none",
         needs: &["tests"],
         run: permissions::check,
+    },
+    Step {
+        name: "scaffold",
+        title: "a new project outside of this workspace passes its checks",
+        needs: &["tools", "cluster"],
+        run: |_| scaffold::check(),
     },
     Step { name: "examples", title: "examples in documentation", needs: &[], run: |_| examples() },
     Step { name: "clean-up", title: "stop the clusters that tests have shared", needs: &[], run: |_| clean_up() },

@@ -16,9 +16,11 @@ pub(super) fn licence(files: &[File]) -> Vec<Finding> {
 }
 
 pub(super) fn links(files: &[File]) -> Vec<Finding> {
+    // Links of the template hold in the project that it becomes.
+    let is_template = |file: &File| file.path.starts_with("hack/scaffold/project/");
     let exists = |path: &str| files.iter().any(|file| file.path == path || file.path.starts_with(&format!("{path}/")));
     let mut findings = Vec::new();
-    for file in files.iter().filter(|file| file.is("md")) {
+    for file in files.iter().filter(|file| file.is("md") && !is_template(file)) {
         for (n, line) in (1..).zip(file.text.lines()) {
             for target in targets(line).filter(|target| !target.is_empty() && !target.contains(':')) {
                 let path = resolved(file.folder(), target);

@@ -1,0 +1,13 @@
+//! Keeps one `ConfigMap` for each Gadget.
+//!
+//! Reading order: `controller` (the reconciler) → [`api`] (the custom resource) → [`desired`] (its `ConfigMap`) → [`status`] (its
+//! status) → `operator` (the registration).
+
+pub mod api;
+mod controller;
+pub mod desired;
+mod operator;
+pub mod status;
+
+pub use api::Gadget;
+pub use operator::GadgetOperator;

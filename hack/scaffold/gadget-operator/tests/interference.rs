@@ -1,0 +1,47 @@
+//! The operator misses no change that other clients make while it works, at any moment of any of its requests.
+
+use gadget_operator::GadgetOperator;
+use manager::Operator;
+use manager_testing::{Story, interfere, survive_any_spec};
+use serde_json::{Value, json};
+
+struct Example;
+
+impl Story for Example {
+    fn operator(&self) -> &'static dyn Operator {
+        &GadgetOperator
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "apiVersion": "shop.example.com/v1alpha1", "kind": "Gadget", "metadata": {"name": "example"},
+            "spec": {"text": "one"},
+        })
+    }
+
+    fn changes(&self) -> Vec<Value> {
+        vec![json!({"spec": {"text": "two"}})]
+    }
+
+    fn other_change(&self) -> Value {
+        json!({"spec": {"text": "three"}})
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &["configmaps"]
+    }
+
+    fn damage(&self, _: &str) -> Option<Value> {
+        Some(json!({"data": {"text": "from another client"}}))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_change_during_a_request_is_missed() {
+    interfere(Example, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_spec_that_the_schema_allows_gets_a_status() {
+    survive_any_spec(Example, 60).await;
+}
