@@ -1,4 +1,4 @@
-//! Tests of Gadget on a real node.
+//! Tests of `Gadget` on a real node.
 
 use gadget_operator::Gadget;
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
 use crate::scaffold::{self, Api, Names, TEMPLATE};
 use crate::workspace::{self, File};
@@ -64,14 +64,24 @@ pub(crate) fn write(folder: &Path, names: &Names, source: &Source) -> Result<usi
     }
     let files = files(names, source)?;
     scaffold::write(folder, &files)?;
-    let run = |arguments: &[&str], advice: &str| {
+    let cargo = |arguments: &[&str], advice: &str| {
         let mut cargo = workspace::cargo();
         workspace::run(cargo.current_dir(folder).args(arguments), advice)
     };
-    run(&["fmt", "--all"], "rustfmt cannot format the new crate, see above")?;
+    cargo(&["fmt", "--all"], "rustfmt cannot format the new crate, see above")?;
     // Removes what the project does not need from the versions of this checkout.
-    run(&["update", "--workspace", "--quiet"], "cargo cannot find the crates of the runtime, see above")?;
-    Ok(files.len())
+    cargo(&["update", "--workspace", "--quiet"], "cargo cannot find the crates of the runtime, see above")?;
+    generate(folder)?;
+    Ok(workspace::files_in(folder)?.len())
+}
+
+/// Writes the files that follow from the types of the new operator, as `make generate` in the project does. Builds in the target
+/// folder of this checkout, which has most of the dependencies already.
+fn generate(folder: &Path) -> Result<()> {
+    eprintln!("compiling the new operator for `make generate`");
+    let mut make = workspace::command("make");
+    make.arg("generate").current_dir(folder).env("CARGO_TARGET_DIR", workspace::root().join("target"));
+    workspace::run(&mut make, "the new operator does not compile, see above")
 }
 
 fn files(names: &Names, source: &Source) -> Result<Vec<File>> {
@@ -83,28 +93,12 @@ fn files(names: &Names, source: &Source) -> Result<Vec<File>> {
             file.text = with_command(&file.text)?;
         }
     }
-    for (path, arguments) in [
-        (format!("charts/{folder}/files/crds.yaml"), &["crds"][..]),
-        (format!("charts/{folder}/files/permissions.yaml"), &["rbac", "--metrics-secure"]),
-        ("docs/reference.md".to_owned(), &["docs"]),
-    ] {
-        files.push(File { path, text: names.applied_to(&printed(arguments)?) });
-    }
     for path in ["Cargo.lock", "rust-toolchain.toml", "rustfmt.toml"] {
         let text = fs::read_to_string(workspace::root().join(path)).with_context(|| format!("there is no {path}"))?;
         files.push(File { path: path.to_owned(), text });
     }
     files.push(File { path: "Cargo.toml".to_owned(), text: manifest(&folder, source)? });
     Ok(files)
-}
-
-/// What the template's operator prints, as `make generate` of the new project will.
-fn printed(arguments: &[&str]) -> Result<String> {
-    let mut cargo = workspace::cargo();
-    cargo.args(["run", "--quiet", "--package", TEMPLATE, "--"]).args(arguments);
-    let output = cargo.stderr(std::process::Stdio::inherit()).output().context("could not run cargo")?;
-    ensure!(output.status.success(), "the template does not run, see above");
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// The README of the crate, with a command instead of the table of fields that this repository generates.

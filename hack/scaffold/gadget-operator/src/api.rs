@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use workloads::schemas;
 
-/// The desired state of a Gadget.
+/// The desired state of the object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "shop.example.com",
@@ -29,7 +29,7 @@ pub struct GadgetSpec {
     pub text: String,
 }
 
-/// The observed state of a Gadget.
+/// The observed state of the object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GadgetStatus {

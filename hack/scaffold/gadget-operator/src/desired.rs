@@ -1,4 +1,4 @@
-//! The desired children of a Gadget. The runtime adds the namespace and the owner reference.
+//! The desired children of one [`Gadget`]. The runtime adds the namespace and the owner reference.
 
 use std::collections::BTreeMap;
 

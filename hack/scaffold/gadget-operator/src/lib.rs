@@ -1,4 +1,4 @@
-//! Keeps one `ConfigMap` for each Gadget.
+//! Keeps one `ConfigMap` for each [`Gadget`].
 //!
 //! Reading order: `controller` (the reconciler) → [`api`] (the custom resource) → [`desired`] (its `ConfigMap`) → [`status`] (its
 //! status) → `operator` (the registration).

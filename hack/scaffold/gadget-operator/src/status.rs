@@ -1,4 +1,4 @@
-//! The status of a Gadget.
+//! The status of one `Gadget`.
 
 use manager::{Health, Report, Verdict};
 
