@@ -11,7 +11,7 @@ use crate::workspace::{self, File};
 /// Add an operator to this workspace: its crate with tests, its end-to-end test, its entries in the lists and in the chart
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The name of the operator, such as redis: of its crate redis-operator, and of its flag in the chart
+    /// The name of the operator: its crate is NAME-operator, and its flag in the chart is operators.NAME.enabled
     #[arg(value_name = "NAME", value_parser = scaffold::word)]
     name: String,
     #[command(flatten)]
@@ -63,16 +63,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let package = format!("{}-operator", names.name);
     let mut format = workspace::cargo();
-    workspace::run(format.args(["fmt", "--package", &package]), "rustfmt cannot format the new crate, see above")?;
+    workspace::run(format.args(["fmt", "--package", &package, "--package", "e2e"]), "rustfmt fails, see above")?;
     // In a new process, because this one does not have the operator.
     let mut generate = workspace::cargo();
     generate.args(["run", "--package", "xtask", "--", "generate"]);
     workspace::run(&mut generate, "the generated files are not up to date: run `make generate`")?;
-    println!(
-        "\nNext:\n  cargo nextest run --package {package}                      # its tests, with a real API server\n  \
-         UPDATE_SNAPSHOTS=1 cargo test --package chart default_render  # the chart's snapshot, with the operator\n  \
-         make test                                                     # everything"
-    );
+    println!("\nNext:");
+    for (command, what) in [
+        (&*format!("cargo nextest run --package {package}"), "its tests, with a real API server"),
+        ("UPDATE_SNAPSHOTS=1 cargo test --package chart default_render", "the chart's snapshot, with the operator"),
+        ("make test", "everything"),
+    ] {
+        println!("  {command:<62}  # {what}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// The folder of the new repository. It must not exist, or be empty but for .git
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// The name of the operator, such as redis: of its crate and its chart, redis-operator [default: the kind in lower case]
+    /// The name of the operator: its crate and its chart are NAME-operator [default: the kind in lower case]
     #[arg(long, value_name = "NAME", value_parser = scaffold::word)]
     name: Option<String>,
     #[command(flatten)]

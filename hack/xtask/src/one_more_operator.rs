@@ -34,7 +34,7 @@ fn checks(copy: &CheckoutCopy) -> Result<()> {
         cargo.env("CI", "true"); // a test that cannot run here fails
         workspace::run(cargo.args(arguments), &format!("{what} failed with one more operator, see above"))
     };
-    run("format", &["fmt", "--package", &package])?;
+    run("format", &["fmt", "--package", &package, "--package", "e2e"])?;
     run("generated files", &["run", "--quiet", "--package", "xtask", "--", "generate"])?;
     let definition = copy.folder().join(format!("charts/operators/files/{NAME}/crd-{PLURAL}.yaml"));
     ensure!(definition.is_file(), "the chart has no definition of the new kind");

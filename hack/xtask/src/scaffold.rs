@@ -237,10 +237,10 @@ pub(crate) mod tests {
         assert!(refused("type", "Kind").starts_with("type is a keyword"));
         assert!(refused("a", "ConfigMap").contains("uses ConfigMap for something else"));
         assert!(refused("a", "String").contains("uses String for something else"));
-        for wrong in ["redis", "Redis-Cluster", "", "1A"] {
+        for wrong in ["lower", "Two-Words", "", "1A"] {
             assert!(kind(wrong).is_err(), "{wrong}");
         }
-        for wrong in ["Redis", "a-b", "a_b", "", "1a"] {
+        for wrong in ["Upper", "a-b", "a_b", "", "1a"] {
             assert!(word(wrong).is_err(), "{wrong}");
         }
         for wrong in ["local", "A.org", "a..org", "-a.org", ".org", ""] {
