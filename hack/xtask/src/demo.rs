@@ -1,9 +1,11 @@
 //! `cargo xtask demo`: starts a cluster, runs the operators on it, applies the samples and prints what a user can observe.
 
+mod recording;
+
 use std::{
     fmt,
     io::{IsTerminal as _, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     time::{Duration, Instant},
 };
@@ -25,13 +27,19 @@ pub(crate) struct Args {
     /// real: runs pods, needs root; simulated: pods only pretend to run [default: real for root, otherwise simulated]
     #[arg(long, value_name = "real|simulated")]
     nodes: Option<Nodes>,
+    /// Write what the demo prints, and when, to this file, as a picture that moves
+    #[arg(long, value_name = "FILE.svg")]
+    record: Option<PathBuf>,
 }
 
 /// The service account that reads the metrics.
 const READER: &str = "prometheus";
 const PATIENCE: Duration = Duration::from_mins(2);
 
-pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
+pub(crate) fn run(Args { name, nodes, record }: &Args) -> Result<ExitCode> {
+    if let Some(file) = record {
+        return record_to(file, name);
+    }
     let nodes = match nodes {
         Some(Nodes::None) => bail!("a cluster without nodes has no pods to show: choose real or simulated"),
         Some(nodes) => *nodes,
@@ -83,6 +91,17 @@ pub(crate) fn run(Args { name, nodes }: &Args) -> Result<ExitCode> {
     if let Some(mut operators) = outside {
         operators.0.wait().context("could not wait for the operators")?;
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the demo on real nodes in another process, and writes the picture of it.
+fn record_to(file: &Path, name: &str) -> Result<ExitCode> {
+    let mut demo = Command::new(std::env::current_exe().context("this program has no path")?);
+    demo.args(["demo", "--name", name, "--nodes", "real"]).stdin(Stdio::null());
+    let lines = recording::record(demo)?;
+    std::fs::write(file, recording::svg("make demo", &lines))
+        .with_context(|| format!("could not write {}", file.display()))?;
+    println!("\nwrote {}", file.display());
     Ok(ExitCode::SUCCESS)
 }
 

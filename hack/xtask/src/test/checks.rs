@@ -50,6 +50,12 @@ pub(super) const STEPS: &[Step<Args>] = &[
         needs: &["tools", "cluster"],
         run: |_| scaffold::check(),
     },
+    Step {
+        name: "scaffold-install",
+        title: "the chart of the new project runs on a real node",
+        needs: &["scaffold"],
+        run: |_| scaffold::install(),
+    },
     Step { name: "examples", title: "examples in documentation", needs: &[], run: |_| examples() },
     Step { name: "clean-up", title: "stop the clusters that tests have shared", needs: &[], run: |_| clean_up() },
 ];

@@ -1,11 +1,14 @@
-//! A new project outside of this workspace: `cargo xtask new-project` writes it, the first change of the tutorial is made, and the
-//! project passes its own checks, with a real API server.
+//! A new project outside of this workspace: `cargo xtask new-project` writes it, the first change of the tutorial is made, the
+//! project passes its own checks, with a real API server, and its chart is installed on a real node.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use cluster::{Tools, progress};
+use chart::helm::succeeded;
+use cluster::{Cluster, Missing, Nodes, Tool, Tools, progress};
+use images::{ImageSpec, Layer, Reference, Store, closure, default_store};
 
 use crate::new_project::{self, Source};
 use crate::report::Outcome;
@@ -15,28 +18,40 @@ use crate::{tidy, workspace};
 /// The change that the tutorial makes to a new operator, with the names of the template.
 const CHANGE: &str = include_str!("../../../scaffold/first-change.patch");
 
+/// The name of an operator need not be that of its kind.
+const NAME: &str = "parts";
+const KIND: &str = "BicycleBell";
+const OPERATOR: &str = "parts-operator";
+const NAMESPACE: &str = "parts-system";
+
+fn folder() -> PathBuf {
+    workspace::root().join("target/scaffold/project")
+}
+
+/// Runs a command in the project.
+fn run(what: &str, command: &mut Command) -> Result<()> {
+    eprintln!("{what}");
+    command.current_dir(folder()).env("CI", "true"); // a test that cannot run here fails
+    command.env("CARGO_TARGET_DIR", workspace::root().join("target")); // shares what it builds alike
+    workspace::run(command, &format!("{what} failed in {}, see above", folder().display()))
+}
+
+fn make(target: &str) -> Command {
+    let mut make = workspace::command("make");
+    make.arg(target);
+    make
+}
+
 /// Writes, changes and checks a project.
 pub(super) fn check() -> Result<Outcome> {
-    let folder = workspace::root().join("target/scaffold/project");
+    let folder = folder();
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))?;
     }
-    // The name of an operator need not be that of its kind.
-    let names = Names::new(Some("parts"), &Api::new("BicycleBell", "shop.example.org"))?;
+    let names = Names::new(Some(NAME), &Api::new(KIND, "shop.example.org"))?;
     new_project::write(&folder, &names, &Source::Checkout)?;
     let broken = tidy::broken_links(&workspace::files_in(&folder)?);
     ensure!(broken.is_empty(), "links of the new project lead nowhere:\n{}", broken.join("\n"));
-    let run = |what: &str, command: &mut Command| {
-        eprintln!("{what}");
-        command.current_dir(&folder).env("CI", "true"); // a test that cannot run here fails
-        command.env("CARGO_TARGET_DIR", workspace::root().join("target")); // shares what it builds alike
-        workspace::run(command, &format!("{what} failed in {}, see above", folder.display()))
-    };
-    let make = |target: &str| {
-        let mut make = workspace::command("make");
-        make.arg(target);
-        make
-    };
     run("generated files of the new project", &mut make("check-generated"))?;
     let patch = folder.with_file_name("first-change.patch");
     fs::write(&patch, names.applied_to(CHANGE))?;
@@ -45,9 +60,62 @@ pub(super) fn check() -> Result<Outcome> {
     run("the first change of the tutorial", &mut apply)?;
     run("make generate", &mut make("generate"))?;
     run("make test", &mut make("test"))?;
-    let tools = Tools::locate_or_build(&cluster::tools::TOOLS, &progress::to_stderr)?;
-    let mut lint = workspace::command(tools.binary("helm")?);
-    lint.args(["lint", "--strict"]).arg(format!("charts/{}-operator", names.name));
-    run("helm lint", &mut lint)?;
     Ok(Outcome::Passed)
+}
+
+/// Installs the project on a real node with its own Makefile, and waits until its sample is ready.
+pub(super) fn install() -> Result<Outcome> {
+    let cluster = match Cluster::fresh(Nodes::Real) {
+        Ok(cluster) => cluster,
+        Err(error) if error.is::<Missing>() && !skip::in_ci() => return Ok(Outcome::Skipped(format!("{error:#}"))),
+        Err(error) => return Err(error),
+    };
+    let image = image()?;
+    let helm = Tools::locate_or_build(&[Tool::Helm], &progress::to_stderr)?;
+    let path = helm.path(Some(cluster.tools().path(std::env::var_os("PATH"))));
+    let mut lint = workspace::command(helm.binary("helm")?);
+    run("helm lint", lint.args(["lint", "--strict", &format!("charts/{OPERATOR}")]))?;
+    succeeded(&mut cluster.kubectl(["create", "namespace", NAMESPACE]))?;
+    let enforced = "pod-security.kubernetes.io/enforce=restricted";
+    succeeded(&mut cluster.kubectl(["label", "namespace", NAMESPACE, enforced]))?;
+    let project_make = |target: &str| {
+        let mut make = cluster.exec("make");
+        make.env("PATH", &path).args([target, &format!("IMG={image}"), &format!("NAMESPACE={NAMESPACE}")]);
+        run(&format!("make {target}"), &mut make)
+    };
+    project_make("deploy")?;
+    let sample = folder().join(OPERATOR).join("samples/sample.yaml");
+    let sample = sample.to_str().context("the path of the checkout is not Unicode")?;
+    let kubectl = |arguments: &[&str]| run(&format!("kubectl {}", arguments[0]), &mut cluster.kubectl(arguments));
+    kubectl(&["apply", "--filename", sample])?;
+    kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "--filename", sample])?;
+    kubectl(&[
+        "get",
+        "bicyclebells,configmaps,pods",
+        "--all-namespaces",
+        "--selector",
+        "!kubernetes.io/bootstrapping",
+    ])?;
+    project_make("undeploy")?;
+    kubectl(&["get", "--filename", sample])?; // as the README says, objects stay
+    Ok(Outcome::Passed)
+}
+
+/// Stores an image with the program that the tests have built, where the nodes pull from. The project's Dockerfile needs Docker.
+fn image() -> Result<String> {
+    let program = workspace::root().join("target/debug").join(OPERATOR);
+    let mut files = Layer::new();
+    files.directory("/tmp", 0o1777).copy(&format!("/{OPERATOR}"), &program, 0o755)?;
+    closure::add(&mut files, &program, &[])?; // unlike the program of the Dockerfile, this one is not static
+    let repository = format!("localhost/scaffold/{OPERATOR}");
+    let spec = ImageSpec {
+        references: vec![Reference::parse(&format!("{repository}:dev"))?],
+        files,
+        entrypoint: vec![format!("/{OPERATOR}")],
+        user: "65532:65532".to_owned(),
+        ..ImageSpec::default()
+    };
+    let image = spec.build()?;
+    Store::open(default_store()?)?.put(&image)?;
+    Ok(format!("{repository}@{}", image.digest()))
 }
