@@ -2,7 +2,7 @@
 //!
 //! - [`blocks`]: every code block comes from a tested file, names the test that runs it, is run by this task,
 //!   or says why no test does.
-//! - [`commands`]: every command in a page exists, with its flags.
+//! - [`commands`]: every command in a page exists, with its flags and values; also in all other documents.
 //! - [`links`]: every link of the finished book leads to a page and a heading.
 
 mod blocks;
@@ -29,7 +29,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     let pages: Vec<&File> = files.iter().filter(|file| is_page(file)).collect();
     let blocks = blocks::check(&pages, &files);
     let mut findings = blocks.findings;
-    findings.extend(commands::check(&pages, &files)?);
+    let documents: Vec<&File> = files.iter().filter(|file| is_document(file)).collect();
+    findings.extend(commands::check(&documents, &files)?);
     findings.extend(blocks::run(&blocks.scripts)?);
     let output = build()?;
     let links = links::check(&output)?;
@@ -48,6 +49,11 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 fn is_page(file: &File) -> bool {
     file.path.starts_with("docs/book/src/") && file.is("md")
+}
+
+/// Whether a file describes this repository. What the template of new projects describes is another one.
+fn is_document(file: &File) -> bool {
+    file.is("md") && !file.path.starts_with("hack/scaffold/project/")
 }
 
 /// Runs mdBook. Returns the folder of the finished book.

@@ -68,7 +68,7 @@ pub(crate) fn write(folder: &Path, names: &Names, source: &Source) -> Result<usi
         let mut cargo = workspace::cargo();
         workspace::run(cargo.current_dir(folder).args(arguments), advice)
     };
-    cargo(&["fmt", "--all"], "rustfmt cannot format the new crate, see above")?;
+    cargo(&["fmt"], "rustfmt cannot format the new crate, see above")?;
     // Removes what the project does not need from the versions of this checkout.
     cargo(&["update", "--workspace", "--quiet"], "cargo cannot find the crates of the runtime, see above")?;
     generate(folder)?;

@@ -14,6 +14,15 @@ const FOLDER: &str = "hack/scaffold";
 /// The crate of the template, below [`FOLDER`].
 pub(crate) const TEMPLATE: &str = "gadget-operator";
 
+/// The words that Rust reserves, in lower case: they cannot be the name of a module.
+/// <https://doc.rust-lang.org/reference/keywords.html>
+const KEYWORDS: &[&str] = &[
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
+    "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
+    "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static", "struct", "super", "trait", "true",
+    "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
+];
+
 /// The kind that a new operator reconciles.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Api {
@@ -55,9 +64,7 @@ impl Names {
         let Api { kind, group, plural } = api;
         let name = name.map_or_else(|| kind.to_lowercase(), ToOwned::to_owned);
         let plural = plural.clone().unwrap_or_else(|| plural_of(&kind.to_lowercase()));
-        for keyword in ["box", "crate", "enum", "loop", "mod", "move", "self", "super", "trait", "type", "use"] {
-            ensure!(name != keyword, "{name} is a keyword of Rust: choose another name with --name");
-        }
+        ensure!(!KEYWORDS.contains(&&*name), "{name} is a keyword of Rust: choose another name");
         let taken = identifiers(&template()?);
         if let Some(taken) =
             ["", "Spec", "Status"].iter().map(|end| format!("{kind}{end}")).find(|it| taken.contains(it))

@@ -1,4 +1,5 @@
-//! The operator misses no change that other clients make while it works, at any moment of any of its requests.
+//! The operator misses no change that other clients make while it works, at random moments of its requests. With
+//! `INTERFERENCES=all`, at every moment of each of them.
 
 use gadget_operator::GadgetOperator;
 use manager::Operator;

@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Command;
 use clap::builder::ValueParser;
 use clap::error::ErrorKind;
+use serde_json::Value;
 
 use super::{File, blocks};
 
@@ -23,6 +24,8 @@ struct Known {
     targets: BTreeSet<String>,
     /// The paths of the chart's values, such as `webhooks.enabled`.
     values: BTreeSet<String>,
+    /// The JSON schema of the values.
+    schema: Value,
 }
 
 /// One line for each command that does not exist.
@@ -45,6 +48,7 @@ pub(crate) fn unknown(
         plugin: kubectl_operators::command(),
         targets: makefile.lines().filter_map(target).map(str::to_owned).collect(),
         values: chart::document::paths()?.into_iter().collect(),
+        schema: serde_json::from_str(&chart::document::values_schema()?)?,
     };
     let mut findings = Vec::new();
     for (place, command) in commands {
@@ -67,11 +71,15 @@ impl Known {
     fn check(&self, command: &str) -> Result<(), String> {
         // What a shell cannot divide into words is text.
         let words = shlex::split(command).unwrap_or_default();
-        let words: Vec<&str> = words.iter().map(String::as_str).skip_while(|word| is_assignment(word)).collect();
+        let words = words.iter().map(String::as_str).skip_while(|word| is_assignment(word));
+        // `…` is what the document leaves out, `&` starts the command in the background.
+        let words: Vec<&str> = words.filter(|word| !matches!(*word, "…" | "&")).collect();
         match words.as_slice() {
             ["make", targets @ ..] => self.make(targets),
             ["cargo", "xtask", ..] => parse(&self.xtask, &words[1..]),
-            ["controller-manager", flags @ ..] if flags.first().is_some_and(|it| it.starts_with("--")) => {
+            ["controller-manager", flags @ ..]
+                if flags.first().is_some_and(|it| it.starts_with("--") && !is_of_all(it)) =>
+            {
                 parse(&self.manager, &[&["controller-manager", "run"], flags].concat())
             }
             ["controller-manager", ..] => parse(&self.manager, &words),
@@ -98,9 +106,48 @@ impl Known {
                 if !self.values.iter().any(exists) {
                     return Err(format!("the chart has no value \"{path}\""));
                 }
+                if pair[0] == "--set" {
+                    self.has_type(setting)?;
+                }
             }
         }
         Ok(())
+    }
+}
+
+impl Known {
+    /// Whether a setting of `--set`, such as `a.b=1`, has the type that the schema wants. Lists are not checked.
+    fn has_type(&self, setting: &str) -> Result<(), String> {
+        let Some((path, value)) = setting.split_once('=') else { return Ok(()) };
+        let wanted = path.split('.').fold(&self.schema, |schema, name| &schema["properties"][name])["type"].clone();
+        let given = type_of(value);
+        let fits = |wanted: &Value| wanted == given || (wanted == "number" && given == "integer") || given == "null";
+        let is_wrong = match &wanted {
+            Value::String(_) => !fits(&wanted),
+            Value::Array(types) => !types.iter().any(fits),
+            _ => false, // the schema leaves the type open, or the path goes through a list
+        };
+        if is_wrong && !value.starts_with('{') {
+            return Err(format!("Helm makes {given} of \"{value}\", but {path} is {wanted}"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a flag belongs to the program as a whole, and not to its command `run`, which is the default.
+fn is_of_all(flag: &str) -> bool {
+    matches!(flag, "--help" | "--version")
+}
+
+/// The type that Helm gives to a value of `--set`, as JSON schema names it.
+fn type_of(value: &str) -> &'static str {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match value {
+        "true" | "false" => "boolean",
+        "null" => "null",
+        _ if is_number && (digits == "0" || !digits.starts_with('0')) => "integer",
+        _ => "string",
     }
 }
 
@@ -194,9 +241,9 @@ mod tests {
 
     #[test]
     fn existing_commands_pass() {
-        let page = "`make demo` `cargo xtask test --only tidy` `controller-manager --operators foo` `kubectl operators status -A`\n\
+        let page = "`make demo &` `cargo xtask test … --only tidy` `controller-manager --operators foo` `controller-manager --version` `kubectl operators status -A`\n\
                     ```console\n$ IMG=x make demo | tail   # a comment\nmake nothing\n$ helm install o charts/operators \\\n\
-                    \x20   --set image.tag=1,operators.foo.enabled=true\n```\n`kubectl operators pause` `ls`\n";
+                    \x20   --set image.tag=v1,operators.foo.enabled=true,replicas=2\n```\n`kubectl operators pause` `ls`\n";
         assert_eq!(found(page), Vec::<String>::new());
     }
 
@@ -211,9 +258,11 @@ mod tests {
     #[test]
     fn missing_commands_flags_and_values_are_found() {
         let page = "`make other`\n```sh\ncargo xtask nothing\nls \\\n  x\nkubectl operators status --nothing > file\n```\n\
-                    `controller-manager --nothing`\n```sh\nhelm upgrade o x --set image.nothing=1\n```\n";
+                    `controller-manager --nothing`\n```sh\nhelm upgrade o x --set image.nothing=1\n\
+                    helm upgrade o x --set image.tag=1\nhelm upgrade o x --set replicas=two\n\
+                    helm upgrade o x --set-string image.tag=1\n```\n";
         let found = found(page);
         let lines: Vec<&str> = found.iter().filter_map(|it| it.split(':').nth(1)).collect();
-        assert_eq!(lines, ["3", "6", "10", "1", "8"], "{found:?}");
+        assert_eq!(lines, ["3", "6", "10", "11", "12", "1", "8"], "{found:?}");
     }
 }
