@@ -113,9 +113,7 @@ impl Known {
         }
         Ok(())
     }
-}
 
-impl Known {
     /// Whether a setting of `--set`, such as `a.b=1`, has the type that the schema wants. Lists are not checked.
     fn has_type(&self, setting: &str) -> Result<(), String> {
         let Some((path, value)) = setting.split_once('=') else { return Ok(()) };
