@@ -7,10 +7,13 @@ ARG OPERATORS_COMMIT=unknown
 # Link statically, so that the image needs no C library. Naming the target keeps the flag away from procedural macros, which
 # cannot be static. Keep this equal to testing/images/src/operator.rs.
 ENV RUSTFLAGS="-C target-feature=+crt-static"
+# The version of the Kubernetes API, which the library of metrics-proxy leaves to its users.
+ENV K8S_OPENAPI_ENABLED_VERSION=1.36
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/workspace/target \
     target="$(uname -m)-unknown-linux-gnu" && \
-    for program in controller-manager metrics-proxy booking-server; do \
-      cargo build --release --locked --package $program --bin $program --target "$target" && \
+    for package in controller-manager operators-metrics-proxy booking-server; do \
+      program="${package#operators-}" && \
+      cargo build --release --locked --package "$package" --bin "$program" --target "$target" && \
       install -D "target/$target/release/$program" "/image/$program" || exit 1; \
     done
 RUN mkdir -m 1777 /image/tmp && mkdir /image/etc && \

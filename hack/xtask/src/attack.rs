@@ -8,7 +8,7 @@ use crate::report::Outcome;
 use crate::workspace;
 
 /// The packages whose programs the image contains, and which serve clients.
-const SHIPPED: &[&str] = &["controller-manager", "metrics-proxy", "booking-server"];
+const SHIPPED: &[&str] = &["controller-manager", "operators-metrics-proxy", "booking-server"];
 /// Minutes of all rounds together, each night.
 const NIGHTLY: u64 = 10;
 

@@ -449,6 +449,6 @@ mod tests {
 
     #[test]
     fn packages_with_tests_in_memory_are_found() {
-        assert_eq!(with_tests_in_memory().unwrap()["manager"], ["upstream"]);
+        assert_eq!(with_tests_in_memory().unwrap()["operators-manager"], ["upstream"]);
     }
 }

@@ -119,7 +119,7 @@ fn manifest(member: &str, source: &Source) -> Result<String> {
         let line = ours.lines().find(|line| line.starts_with(&format!("{name} = ")));
         let line = line.with_context(|| format!("Cargo.toml has no dependency {name}"))?;
         match line.split_once("{ path = \"") {
-            Some((_, path)) => runtime += &source.dependency(name, path.trim_end_matches("\" }")),
+            Some((_, rest)) => runtime += &source.dependency(name, rest)?,
             None => others.extend([line, "\n"]),
         }
     }
@@ -136,13 +136,18 @@ fn manifest(member: &str, source: &Source) -> Result<String> {
 }
 
 impl Source {
-    /// The line of a manifest for a crate of the runtime. `path` is its folder in this checkout.
-    fn dependency(&self, name: &str, path: &str) -> String {
-        match self {
-            Self::Checkout => format!("{name} = {{ path = \"{}\" }}\n", workspace::root().join(path).display()),
-            Self::Git { url, commit: None } => format!("{name} = {{ git = {url:?} }}\n"),
-            Self::Git { url, commit: Some(commit) } => format!("{name} = {{ git = {url:?}, rev = {commit:?} }}\n"),
-        }
+    /// The line of a manifest for a crate of the runtime. `ours` is what follows `path = "` in its line of this workspace: the folder
+    /// and the name of the package.
+    fn dependency(&self, name: &str, ours: &str) -> Result<String> {
+        let (path, rest) = ours.split_once('"').with_context(|| format!("the path of {name} has no end"))?;
+        let package = rest.split_once("package = \"").and_then(|(_, rest)| rest.split('"').next());
+        let place = match self {
+            Self::Checkout => format!("path = \"{}\"", workspace::root().join(path).display()),
+            Self::Git { url, commit: None } => format!("git = {url:?}"),
+            Self::Git { url, commit: Some(commit) } => format!("git = {url:?}, rev = {commit:?}"),
+        };
+        let package = package.map(|package| format!(", package = {package:?}")).unwrap_or_default();
+        Ok(format!("{name} = {{ {place}{package} }}\n"))
     }
 }
 
@@ -169,7 +174,7 @@ mod tests {
     #[test]
     fn manifest_has_the_runtime_from_one_place() {
         let local = manifest("store-operator", &Source::Checkout).expect("a manifest");
-        let path = format!("manager = {{ path = \"{}/shared/manager\" }}", workspace::root().display());
+        let path = format!("manager = {{ path = \"{}/shared/manager\", package = \"operators-manager\" }}", workspace::root().display());
         assert!(local.contains(&path), "{local}");
         assert!(local.contains("\nkube = { version = ") && local.contains("\ntokio = { version = "), "{local}");
         assert!(local.contains("\n[profile.dev]\n") && local.contains("\nmembers = [\"store-operator\"]\n"), "{local}");
@@ -177,7 +182,7 @@ mod tests {
         let url = "https://example.com/operators.git".to_owned();
         let commit = Some("0123abc".to_owned());
         let remote = manifest("store-operator", &Source::Git { url, commit }).expect("a manifest");
-        let line = "manager = { git = \"https://example.com/operators.git\", rev = \"0123abc\" }";
+        let line = "manager = { git = \"https://example.com/operators.git\", rev = \"0123abc\", package = \"operators-manager\" }";
         assert!(remote.contains(line) && !remote.contains("path = "), "{remote}");
     }
 

@@ -49,7 +49,7 @@ const STEPS: &[Step<Args>] = &[
         name: "fidelity",
         title: "20,000 random requests, to the model API server and to a real one",
         needs: &["tools", "cluster"],
-        run: |_| whole("MODEL_CASES", "package(model-apiserver) & binary(conformance)"),
+        run: |_| whole("MODEL_CASES", "package(operators-model-apiserver) & binary(conformance)"),
     },
     Step {
         name: "migration",

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Skip these steps
     #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = names())]
     skip: Vec<String>,
-    /// Run only the tests that this nextest expression selects, such as `package(manager)`
+    /// Run only the tests that this nextest expression selects, such as `package(operators-manager)`
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
 }

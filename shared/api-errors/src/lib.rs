@@ -1,4 +1,5 @@
 //! What an error of the Kubernetes API server means ([`classify`]), and how it reads on one line ([`chain`]).
+#![deny(missing_docs)]
 
 mod class;
 mod retry_after;

@@ -14,6 +14,7 @@
 //!   values. The decision needs a hash of 8 bytes per object and, after a comparison, the pair of hashes that agreed.
 //!
 //! Reading order: `decode` (decoding one object), [`owned`], `store`, `informer`.
+#![deny(missing_docs)]
 
 mod decode;
 mod informer;

@@ -5,6 +5,7 @@
 //! Replicas share the certificates in one Secret, without a lock. [`plan`] decides when to issue which certificate, as pure code.
 //! [`CertificateManager`] carries that out in rounds: it reads the Secret, brings the bundle of authorities to those who have to
 //! trust it ([`Distribution`]), and stores what has changed. [`InSecret`] is for clients that read the bundle from the Secret.
+#![deny(missing_docs)]
 
 mod certificate;
 mod keeper;

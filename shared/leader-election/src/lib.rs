@@ -14,6 +14,7 @@
 //! Reading order: [`Config`] holds the durations, [`Leadership`] is the leader's token, [`Elector`] runs the election. Inside,
 //! `core` is the whole behaviour, as a state machine without clock, network or waiting. `lease` builds the Lease objects,
 //! `requests` sends them, and `elector` moves answers, events and time between these parts.
+#![deny(missing_docs)]
 
 mod clock;
 mod config;

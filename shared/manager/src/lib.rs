@@ -27,6 +27,7 @@
 //!    input, messages from outside of the cluster.
 //! 6. `assembly` connects controllers, caches and client. `workers` starts and stops the workers. `run` is the life of the
 //!    process.
+#![deny(missing_docs)]
 
 mod api;
 mod assembly;

@@ -5,7 +5,7 @@ use std::process::Command;
 /// Compiles one of the programs in `tests/ui`, which must fail, and returns the compiler's output.
 fn said(program: &str) -> String {
     let checked = Command::new(env!("CARGO"))
-        .args(["check", "--quiet", "--package", "manager", "--features", "ui-tests", "--example", program])
+        .args(["check", "--quiet", "--package", "operators-manager", "--features", "ui-tests", "--example", program])
         .env("CARGO_TERM_COLOR", "never")
         .output()
         .expect("cargo runs");

@@ -1,7 +1,7 @@
 //! Measures what a proxy costs: memory at rest, CPU time and latency of scrapes. The arguments name the programs, so
 //! kube-rbac-proxy can be measured in the same way: it has the same flags.
 //!
-//! `cargo run --release -p metrics-proxy --example measure -- target/release/metrics-proxy`
+//! `cargo run --release -p operators-metrics-proxy --example measure -- target/release/metrics-proxy`
 #![expect(clippy::print_stdout, reason = "the table is its result")]
 
 use std::{

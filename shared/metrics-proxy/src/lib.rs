@@ -11,6 +11,7 @@
 //! Reading order: [`policy`] has the decisions that need no API server. [`Guard`] sends the others, through `cache` and a `lane`, to a
 //! [`Reviewer`], which is the [`ApiServer`] in production. `proxy` forwards admitted requests, and `forward` selects their
 //! headers. [`Flags`] are the command line, and [`Program`] is the whole process.
+#![deny(missing_docs)]
 
 mod api_server;
 mod cache;

@@ -14,6 +14,7 @@
 //! which state, `connections` which one gives way to others, `budget` how much memory all requests may use, `origin` who shares
 //! these with others, and [`Body`] is what a handler reads. [`Certificates`] and [`ClientAuthorities`] are the parts of TLS that
 //! can change, [`Tls`] is its configuration, and [`Observer`] receives events.
+#![deny(missing_docs)]
 
 mod activity;
 mod authorities;

@@ -13,6 +13,7 @@
 //!
 //! Reading order: `definition` (what the definition says, pure), `migrate` (one kind), `pages` (lists), `persist` (retries),
 //! `report` (what the user sees).
+#![deny(missing_docs)]
 
 mod definition;
 mod migrate;

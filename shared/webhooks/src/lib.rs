@@ -13,6 +13,7 @@
 //! This crate does the rest. `review` answers every request by calling these functions. `configuration` builds the webhook
 //! configurations for the API server from the same declarations. The crate `certificates` shares the certificates with other
 //! replicas through a Secret, and `trust` writes the `caBundle` for the API server. `server` serves, on standbys too.
+#![deny(missing_docs)]
 
 use std::{any::TypeId, sync::Arc};
 

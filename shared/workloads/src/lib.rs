@@ -6,6 +6,7 @@
 //! and [`Fleet`] (conclusions from several views) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and
 //! [`DisruptionBudget`] (the parts that children share) → [`schemas`] and [`normalize`] (core types in custom resources: their
 //! schemas, and their normal form).
+#![deny(missing_docs)]
 
 mod app;
 mod as_view;

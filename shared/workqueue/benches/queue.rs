@@ -1,4 +1,4 @@
-//! Measures operations per second, and bytes per waiting key: `cargo bench -p workqueue`.
+//! Measures operations per second, and bytes per waiting key: `cargo bench -p operators-workqueue`.
 //!
 //! The first three benchmarks are controller-runtime's `BenchmarkAddGetDone` and its neighbours, with a thousand keys each.
 

@@ -12,6 +12,7 @@
 //! Reading order: [`Outcome`] defines how a key comes back. [`WorkQueue`] is the handle. `core` is the whole behaviour, as a
 //! state machine without clock or locks. `core::ready_queue` is the order of hand-out with its ageing. `shared` puts it behind a
 //! lock. `parking` decides which sleeping worker to wake, and which one watches the clock.
+#![deny(missing_docs)]
 
 mod backoff;
 mod config;

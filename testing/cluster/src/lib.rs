@@ -11,6 +11,7 @@
 //! Reading order: `spec` describes a cluster; [`tools`] finds or builds its programs; `start` and `remove` start and stop it;
 //! `snapshot` copies and restores its store; `supervisor` is the process that owns a cluster; `parts` are the processes that the
 //! supervisor owns; `foreign` and `kind` handle existing clusters. The other modules are small.
+#![deny(missing_docs)]
 
 mod api;
 pub mod audit;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::missing::last_line;
 use crate::supervisor::SOURCE;
+use crate::tools;
 
 const NAME: &str = "cluster-supervisor";
 
@@ -33,13 +34,17 @@ fn build(current: &Path) -> Result<PathBuf> {
         "build",
         "--quiet",
         "--package",
-        "cluster",
+        env!("CARGO_PKG_NAME"),
         "--bin",
         NAME,
         "--message-format",
         "json-render-diagnostics",
     ]);
     command.args(release.then_some("--release")).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml.orig").is_file() {
+        // This crate comes from a registry. Its folder belongs to cargo, so build elsewhere.
+        command.arg("--locked").arg("--target-dir").arg(tools::cache().join("supervisor"));
+    }
     let output = command.output().with_context(|| format!("could not run cargo to build {NAME}"))?;
     if !output.status.success() {
         bail!("could not build {NAME}: {}", last_line(&output.stderr));

@@ -125,9 +125,11 @@ pub fn cache() -> PathBuf {
         .join("tools")
 }
 
-/// The folder `hack/tools`.
+/// The folder `hack/tools`. The package of this crate contains it as `tools`, which is a link in a checkout, and missing in a copy
+/// without links.
 fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/tools")
+    let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
+    if packaged.is_dir() { packaged } else { packaged.join("../../../hack/tools") }
 }
 
 /// All programs of the tool; `None` if one is missing and has to be built.

@@ -12,6 +12,7 @@
 //! Reading order: [`Request`] is the signature of a request, [`Pattern`] and [`Trigger`] select requests and watch frames,
 //! [`Action`] is a fault, [`Progress`] counts requests and returns the actions that are due, [`enumerate`] makes plans from the
 //! record of a run without faults.
+#![deny(missing_docs)]
 
 mod action;
 pub mod enumerate;

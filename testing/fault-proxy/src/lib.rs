@@ -11,6 +11,7 @@
 //!
 //! Reading order: `proxy` is the handle and the listener; `shared` is the state that all connections share; `exchange` handles one
 //! request; `stream` handles the events of a watch; `trace` records what passes.
+#![deny(missing_docs)]
 
 mod exchange;
 mod proxy;

@@ -17,8 +17,8 @@ pub(crate) struct GoProgram {
 pub(crate) const PAUSE: GoProgram = GoProgram {
     name: "pause",
     sources: &[
-        ("go.mod", include_str!("../../../hack/tools/pause/go.mod")),
-        ("main.go", include_str!("../../../hack/tools/pause/main.go")),
+        ("go.mod", include_str!("../programs/pause/go.mod")),
+        ("main.go", include_str!("../programs/pause/main.go")),
     ],
 };
 
@@ -26,10 +26,10 @@ pub(crate) const PAUSE: GoProgram = GoProgram {
 pub(crate) const TESTBOX: GoProgram = GoProgram {
     name: "testbox",
     sources: &[
-        ("go.mod", include_str!("../../../hack/tools/testbox/go.mod")),
-        ("main.go", include_str!("../../../hack/tools/testbox/main.go")),
-        ("client.go", include_str!("../../../hack/tools/testbox/client.go")),
-        ("exporter.go", include_str!("../../../hack/tools/testbox/exporter.go")),
+        ("go.mod", include_str!("../programs/testbox/go.mod")),
+        ("main.go", include_str!("../programs/testbox/main.go")),
+        ("client.go", include_str!("../programs/testbox/client.go")),
+        ("exporter.go", include_str!("../programs/testbox/exporter.go")),
     ],
 };
 

@@ -4,6 +4,7 @@
 //! folder; [`registry`] serves that folder. [`fixtures`] lists the images of samples and tests, and builds them from this
 //! repository's Go sources and from Debian's packages ([`debian`], [`closure`]). [`operator`] builds the image of the product,
 //! `folders` makes its programs the same in each folder, and [`sbom`] lists their crates.
+#![deny(missing_docs)]
 
 mod cargo;
 pub mod closure;

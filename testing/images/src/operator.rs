@@ -12,9 +12,13 @@ use crate::{Compression, Digest, ImageSpec, Layer, Platform, Reference, Store, c
 /// The default name of the image. The registry `localhost` ensures that no node pulls the image from the internet.
 pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
 
-/// The programs in the image, at `/<name>`; the image starts the first one. The crate of each has the same name. They are separate
-/// programs, because in a single one, code that the manager never runs would count as its memory.
+/// The programs in the image, at `/<name>`; the image starts the first one. They are separate programs, because in a single one,
+/// code that the manager never runs would count as its memory.
 const PROGRAMS: &[&str] = &["controller-manager", "metrics-proxy", "booking-server"];
+/// The packages of these programs, in the same order.
+const PACKAGES: &[&str] = &["controller-manager", "operators-metrics-proxy", "booking-server"];
+/// The version of the Kubernetes API for which the programs are built. The library of `metrics-proxy` leaves it to its users.
+const KUBERNETES: &str = "1.36";
 
 /// The user `nonroot` of most small images.
 const USER: &str = "65532:65532";
@@ -52,14 +56,14 @@ pub fn build(workspace: &Path, store: &Store, reference: &Reference, commit: Opt
 /// The same for another platform, or with another profile.
 pub fn build_variant(variant: Variant<'_>, workspace: &Path, store: &Store, reference: &Reference) -> Result<Built> {
     // In separate builds, so that features that one program needs of a library do not make the others larger.
-    let compile = |program: &&str| compile(workspace, program, variant);
-    let programs = PROGRAMS.iter().map(compile).collect::<Result<Vec<_>>>()?;
+    let compile = |(program, package): (&&str, &&str)| compile(workspace, package, program, variant);
+    let programs = PROGRAMS.iter().zip(PACKAGES).map(compile).collect::<Result<Vec<_>>>()?;
     pack(&programs, variant.platform, store, reference, variant.commit)
 }
 
 /// The crates that are linked into the programs, for [`sbom`].
 pub fn components(workspace: &Path, platform: Platform) -> Result<Vec<sbom::Component>> {
-    sbom::components(workspace, PROGRAMS, platform.target())
+    sbom::components(workspace, PACKAGES, platform.target())
 }
 
 /// Builds an image from compiled programs and stores it. The same programs always give the same digest.
@@ -112,7 +116,7 @@ fn labels(commit: Option<&str>) -> BTreeMap<String, String> {
     labels.into_iter().filter_map(label).collect()
 }
 
-fn compile(workspace: &Path, name: &str, variant: Variant<'_>) -> Result<PathBuf> {
+fn compile(workspace: &Path, package: &str, name: &str, variant: Variant<'_>) -> Result<PathBuf> {
     let Variant { platform, profile, commit } = variant;
     ensure!(workspace.join("Cargo.toml").exists(), "{} is no workspace: it has no Cargo.toml", workspace.display());
     let target = platform.target();
@@ -131,10 +135,11 @@ fn compile(workspace: &Path, name: &str, variant: Variant<'_>) -> Result<PathBuf
         None => cargo.env_remove("OPERATORS_COMMIT"),
     };
     let status = cargo
-        .args(["build", "--profile", profile, "--locked", "--package", name, "--bin", name, "--target", target])
+        .args(["build", "--profile", profile, "--locked", "--package", package, "--bin", name, "--target", target])
         .arg("--target-dir")
         .arg(&folder)
         .current_dir(workspace)
+        .env("K8S_OPENAPI_ENABLED_VERSION", KUBERNETES)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")) // in this form, folders may have spaces
         .env(format!("CFLAGS_{}", target.replace('-', "_")), folders.gcc()?)
         .env("CC_SHELL_ESCAPED_FLAGS", "1")

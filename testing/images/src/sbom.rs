@@ -22,14 +22,14 @@ pub struct Component {
     pub sha256: Option<String>,
 }
 
-/// The crates that are linked into these programs, compiled for `target`. Sorted and without duplicates.
-pub fn components(workspace: &Path, programs: &[&str], target: &str) -> Result<Vec<Component>> {
+/// The crates that are linked into the programs of these packages, compiled for `target`. Sorted and without duplicates.
+pub fn components(workspace: &Path, packages: &[&str], target: &str) -> Result<Vec<Component>> {
     let lock = std::fs::read_to_string(workspace.join("Cargo.lock")).context("could not read Cargo.lock")?;
     let checksums = checksums(&lock);
     let mut components = BTreeSet::new();
-    for program in programs {
+    for package in packages {
         let mut tree = crate::cargo();
-        tree.args(["tree", "--locked", "--package", program, "--target", target, "--edges", "normal,no-proc-macro"]);
+        tree.args(["tree", "--locked", "--package", package, "--target", target, "--edges", "normal,no-proc-macro"]);
         tree.args(["--prefix", "none", "--no-dedupe", "--format", "{p}|{l}"]).current_dir(workspace);
         let output = tree.output().context("could not run cargo")?;
         ensure!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr).trim_end());
@@ -108,9 +108,9 @@ mod tests {
     fn only_linked_crates_are_listed() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        let components = components(&workspace, &["metrics-proxy"], &target).unwrap();
+        let components = components(&workspace, &["operators-metrics-proxy"], &target).unwrap();
         let has = |name: &str| components.iter().any(|component| component.name == name);
-        assert!(has("metrics-proxy") && has("rustls") && has("serde"));
+        assert!(has("operators-metrics-proxy") && has("rustls") && has("serde"));
         assert!(!has("proptest") && !has("serde_derive"), "tests and macros are not linked");
         assert!(components.iter().all(|component| !component.license.is_empty()));
         let sourced = components

@@ -19,6 +19,7 @@
 //! world.apply(SAMPLE).await;
 //! world.until("the Deployment exists", async || world.get::<Deployment>("memcached-sample").await).await;
 //! ```
+#![deny(missing_docs)]
 
 #![expect(clippy::missing_panics_doc, reason = "a test kit reports failures by panicking")]
 

@@ -7,6 +7,7 @@
 //! `patch`, `delete`, `read` and `scale` implement the verbs on `state`; `admission` changes writes. `watch` streams the changes
 //! of `state`, `gc` collects garbage. `managed` decides which manager owns which field, with `typed`, `fields` and `shape`.
 //! `kind`, `builtin`, `defaults`, `definition` and `schema` describe the kinds; `validate` and `rules` validate custom resources.
+#![deny(missing_docs)]
 
 mod admission;
 mod bell;

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! Tests with a cluster use `cluster::or_skip`, which calls this crate.
+#![deny(missing_docs)]
 
 use std::{
     env,

@@ -13,6 +13,9 @@ pub(super) struct Dependency<'a> {
     is_of_workspace: bool,
 }
 
+/// What the package names of the crates that others can depend on begin with: the names themselves are taken in the registry.
+pub(super) const PREFIX: &str = "operators-";
+
 /// The manifests of all crates of the workspace, without the root manifest.
 pub(super) fn crates(files: &[File]) -> impl Iterator<Item = &File> {
     // A crate with its own workspace has one because it cannot follow the rules of this one.
@@ -20,7 +23,7 @@ pub(super) fn crates(files: &[File]) -> impl Iterator<Item = &File> {
     files.iter().filter(|file| file.name() == "Cargo.toml" && file.path != "Cargo.toml").filter(is_ours)
 }
 
-/// The name of the crate's folder, which must also be the name of the crate.
+/// The name of the crate's folder, which must also be the name of the crate, but for [`PREFIX`].
 pub(super) fn name(manifest: &File) -> &str {
     manifest.folder().rsplit('/').next().unwrap_or_default()
 }
@@ -66,7 +69,7 @@ pub(super) fn folders(files: &[File]) -> Vec<Finding> {
             .zip(file.text.lines())
             .find_map(|(n, line)| Some((n, line.strip_prefix("name = ")?.trim_matches('"'))));
         match line {
-            Some((n, other)) if other != name(file) => {
+            Some((n, other)) if other.strip_prefix(PREFIX).unwrap_or(other) != name(file) => {
                 findings.push(Finding::in_line(
                     file,
                     n,

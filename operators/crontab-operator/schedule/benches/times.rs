@@ -1,4 +1,4 @@
-//! Benchmarks of searching, counting and parsing: `cargo bench -p schedule`.
+//! Benchmarks of searching, counting and parsing: `cargo bench -p operators-schedule`.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! A binary with only the command line: `cargo run -p schedule --example schedule -- next '0 9 * * mon-fri'`.
+//! A binary with only the command line: `cargo run -p operators-schedule --example schedule -- next '0 9 * * mon-fri'`.
 
 use std::io;
 use std::process::ExitCode;

@@ -18,6 +18,7 @@
 //! Reading order: [`Schedule`] is a parsed expression (`parse`, `cron`, `crons`, `every`, with [`Error`]). [`Times`] computes its
 //! instants: `wall` searches on a clock whose offset never changes, and [`Zone`] has the changes. [`Situation`] decides what a
 //! controller does in a reconcile. [`explain`] describes schedules in words, and [`command`] is the command line.
+#![deny(missing_docs)]
 
 pub mod command;
 mod cron;
