@@ -35,6 +35,9 @@ pub(crate) const MUTANTS: CargoTool = CargoTool { name: "cargo-mutants", version
 pub(crate) const MDBOOK: CargoTool =
     CargoTool { name: "mdbook", version: "0.5.4", features: &["--no-default-features", "--features", "search"] };
 
+/// Compares the public API of crates with that of a release.
+pub(crate) const SEMVER: CargoTool = CargoTool { name: "cargo-semver-checks", version: "0.51.0", features: &[] };
+
 /// Finds or builds these tools.
 pub(crate) fn ensure(tools: &[CargoTool]) -> Result<()> {
     for tool in tools {

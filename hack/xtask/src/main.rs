@@ -9,6 +9,7 @@ mod cargo_tools;
 mod chart;
 mod checkout_copy;
 mod cluster;
+mod crates;
 mod demo;
 mod fuzz;
 mod generate;

@@ -174,7 +174,10 @@ mod tests {
     #[test]
     fn manifest_has_the_runtime_from_one_place() {
         let local = manifest("store-operator", &Source::Checkout).expect("a manifest");
-        let path = format!("manager = {{ path = \"{}/shared/manager\", package = \"operators-manager\" }}", workspace::root().display());
+        let path = format!(
+            "manager = {{ path = \"{}/shared/manager\", package = \"operators-manager\" }}",
+            workspace::root().display()
+        );
         assert!(local.contains(&path), "{local}");
         assert!(local.contains("\nkube = { version = ") && local.contains("\ntokio = { version = "), "{local}");
         assert!(local.contains("\n[profile.dev]\n") && local.contains("\nmembers = [\"store-operator\"]\n"), "{local}");

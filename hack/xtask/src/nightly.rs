@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::attack;
+use crate::crates;
 use crate::fuzz;
 use crate::mutants;
 use crate::one_more_operator;
@@ -14,7 +15,7 @@ use crate::steps::{self, Step};
 use crate::test::{checks, nextest};
 use crate::workspace;
 
-/// Run the checks that take hours: all interferences, all fault plans, the model API server, random worlds, random inputs, attacks, mutants, IPv6, races
+/// Run the checks that take hours: all interferences, all fault plans, the model API server, random worlds, random inputs, attacks, packages of crates, mutants, IPv6, races
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run only these steps, in their usual order
@@ -80,6 +81,18 @@ const STEPS: &[Step<Args>] = &[
         title: "a new operator needs its folder, and one line in each of four files",
         needs: &["cluster"],
         run: |_| one_more_operator::check(),
+    },
+    Step {
+        name: "crates",
+        title: "the crates that others can depend on, as packages: alone, and in a project of a user",
+        needs: &[],
+        run: |_| crates::check(),
+    },
+    Step {
+        name: "semver",
+        title: "their public API has changed no more than their version",
+        needs: &[],
+        run: |_| crates::semver(),
     },
     Step {
         name: "mutants",

@@ -3,6 +3,7 @@
 mod architecture;
 mod documents;
 mod manifests;
+mod published;
 mod rust;
 mod text;
 
@@ -38,6 +39,10 @@ const CHECKS: &[Check] = &[
     Check { rule: "folders have the names of their crates", find: manifests::folders },
     Check { rule: "versions of dependencies are in the root manifest", find: manifests::versions },
     Check { rule: "the root manifest has no unused dependencies", find: manifests::used },
+    Check { rule: "crates that others can depend on say what a registry needs", find: published::metadata },
+    Check { rule: "they depend on nothing that no registry has", find: published::dependencies_are_published },
+    Check { rule: "they leave the version of Kubernetes to their users", find: published::kubernetes_is_left_to_users },
+    Check { rule: "the compiler is the oldest one that they promise", find: published::compiler_is_the_oldest },
     Check { rule: "exceptions to lints have a reason", find: text::exceptions_have_reasons },
     Check { rule: "files are short", find: text::files_are_short },
     Check { rule: "no white space at the end of lines", find: text::no_trailing_space },

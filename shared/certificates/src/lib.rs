@@ -18,3 +18,8 @@ pub use pki::{CertificateBundle, Policy, has_expired};
 pub use request::{Error, ask};
 
 use pki::{Propagation, plan};
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

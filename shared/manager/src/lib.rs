@@ -93,3 +93,8 @@ pub use webhooks::{
     FieldError, Operation, Reply, Review, Reviewed, User, ValidationResult, Webhook, answer as answer_review,
 };
 pub use workloads::{Fence, Scoped};
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

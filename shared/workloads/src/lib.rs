@@ -61,3 +61,8 @@ pub use scope::{MayOwn, Scope, Scoped};
 pub use security::{SecurityPolicy, SecurityProfile};
 pub use service::ServiceView;
 pub use service_monitor::{Endpoint, ServiceMonitor, ServiceMonitorSpec, ServiceMonitorView, service_monitor};
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

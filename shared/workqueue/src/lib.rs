@@ -38,3 +38,8 @@ pub use outcome::Outcome;
 pub use priority::Priority;
 pub use queue::WorkQueue;
 pub use shutdown::Shutdown;
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -31,3 +31,8 @@ pub use self::plan::{Count, Plan, Rule, Trigger};
 pub use self::progress::{Due, Progress};
 pub use self::request::{Frame, Request};
 pub use self::when::When;
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

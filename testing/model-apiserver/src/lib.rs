@@ -16,8 +16,6 @@ mod cause;
 mod defaults;
 mod definition;
 mod delete;
-#[cfg(test)]
-mod example;
 mod faults;
 mod fields;
 mod gc;
@@ -55,3 +53,8 @@ pub use self::model::Model;
 pub use self::request::{RequestInfo, Verb};
 pub use self::service::ModelService;
 pub use self::state::{Change, Collecting, Snapshot};
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

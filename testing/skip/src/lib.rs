@@ -90,6 +90,11 @@ pub fn read(file: &Path) -> io::Result<Vec<Skipped>> {
     fs::read_to_string(file)?.lines().map(|line| parse(line).ok_or_else(|| strange(line))).collect()
 }
 
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use super::*;
