@@ -19,8 +19,9 @@ pub(crate) use semver::check as semver;
 
 /// The program of a user: it calls each crate, and runs an operator in the model of the API server.
 const CONSUMER: &str = include_str!("crates/consumer.rs");
-/// The version of Kubernetes that this user chooses: another one than this workspace.
-const KUBERNETES_OF_USER: &str = "v1_37";
+/// The version of Kubernetes that this user chooses. With 1.37, `workloads` does not compile: fields such as the `spec` of a
+/// Deployment are no longer optional there.
+const KUBERNETES_OF_USER: &str = "v1_36";
 /// The version for which cargo builds a package alone, where no program chooses one.
 const KUBERNETES: (&str, &str) = ("K8S_OPENAPI_ENABLED_VERSION", "1.36");
 /// What the program prints when everything has worked.

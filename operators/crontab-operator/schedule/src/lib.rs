@@ -44,8 +44,3 @@ pub use zone::{Change, UnknownZone, Zone};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-/// The examples of the README, which compile.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
