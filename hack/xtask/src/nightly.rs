@@ -44,7 +44,7 @@ const STEPS: &[Step<Args>] = &[
         name: "faults",
         title: "every fault plan of the campaigns",
         needs: &["tools", "cluster"],
-        run: |_| whole("FAULT_PLANS", "test(/campaign::|proxied::/) | binary(in_memory)"),
+        run: |_| whole("FAULT_PLANS", "test(/campaign::|proxied::|a15_|c5_/) | binary(in_memory)"),
     },
     Step {
         name: "fidelity",

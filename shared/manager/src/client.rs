@@ -1,6 +1,7 @@
 //! The client of the API server: finds the cluster, and counts and limits the requests.
 
 use std::{
+    path::PathBuf,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -10,7 +11,7 @@ use std::{
 use kube::{
     Client, Config,
     client::ClientBuilder,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use tower::{Layer, Service};
 
@@ -31,9 +32,9 @@ use warnings::Warnings;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot use kubeconfig {path}: {source}")]
-    Kubeconfig { path: String, source: kube::config::KubeconfigError },
+    Kubeconfig { path: String, source: KubeconfigError },
     #[error("found no cluster: give --kubeconfig, set KUBECONFIG, or run in a pod with a service account ({0})")]
-    NotFound(kube::config::KubeconfigError),
+    NotFound(KubeconfigError),
     #[error("cannot set up a client: {}", api_errors::chain(.0))]
     Client(kube::Error),
 }
@@ -67,14 +68,32 @@ async fn config(cluster: &ClusterFlags) -> Result<Config, Error> {
     if let Some(path) = &cluster.kubeconfig {
         let failed = |source| Error::Kubeconfig { path: path.display().to_string(), source };
         let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-        return Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(failed);
+        return from_kubeconfig(kubeconfig, &options).await.map_err(failed);
     }
     if std::env::var_os("KUBECONFIG").is_none()
         && let Ok(config) = Config::incluster()
     {
         return Ok(config);
     }
-    Config::from_kubeconfig(&options).await.map_err(Error::NotFound)
+    let kubeconfig = Kubeconfig::read().map_err(Error::NotFound)?;
+    from_kubeconfig(kubeconfig, &options).await.map_err(Error::NotFound)
+}
+
+/// Returns a configuration that reads the file of the certificate authority again every minute, as kube does in a pod. So a
+/// rotation needs no restart.
+async fn from_kubeconfig(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, KubeconfigError> {
+    let authority = authority_file(&kubeconfig, options);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
+    config.root_cert_file = authority;
+    Ok(config)
+}
+
+/// Returns the file of the certificate authority; `None` if the kubeconfig contains the certificate itself, or names none.
+fn authority_file(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<PathBuf> {
+    let name = options.context.as_ref().or(kubeconfig.current_context.as_ref())?;
+    let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()?;
+    cluster.certificate_authority.as_ref().filter(|_| cluster.certificate_authority_data.is_none()).map(PathBuf::from)
 }
 
 /// Counts every request: `rest_client_requests_total{code,method,host}`. Reports the warnings of the API server.
@@ -131,27 +150,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use tower::ServiceExt;
-
-    use super::*;
-    use crate::metrics::MetricRegistry;
-
-    #[tokio::test]
-    async fn every_request_is_counted() {
-        let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
-        let counted = Counted { metrics: metrics.clone(), host: "api:6443".into(), warnings: Arc::default() };
-        let server = counted.layer(tower::service_fn(async |request: http::Request<()>| match request.uri().path() {
-            "/away" => Err("no answer"),
-            _ => Ok(http::Response::new(())),
-        }));
-        for (method, path) in [("GET", "/a"), ("GET", "/b"), ("PATCH", "/a"), ("GET", "/away")] {
-            let request = http::Request::builder().method(method).uri(path).body(()).expect("a request");
-            drop(server.clone().oneshot(request).await);
-        }
-        for (code, method, times) in [("200", "GET", 2), ("200", "PATCH", 1), ("<error>", "GET", 1)] {
-            let count = metrics.client_requests.with_label_values(&[code, method, "api:6443"]).get();
-            assert_eq!(count, times, "{code} {method}");
-        }
-    }
-}
+mod tests;

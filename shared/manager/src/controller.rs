@@ -268,12 +268,18 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// namespace whose `references` contain its name.
     ///
     /// `references` must depend on the object alone. A reference takes as much memory as a value of an [`index`](Self::index).
+    /// If this is declared several times for a kind, the references of all count.
     pub fn watches_referenced<C>(mut self, references: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self
     where
         C: Viewed + Resource<Scope = K::Scope>,
     {
-        self.watch::<C>();
         let index = std::any::type_name::<C>();
+        if let Some((_, values)) = self.indices.iter_mut().find(|(name, _)| *name == index) {
+            let earlier = std::mem::replace(values, Box::new(|_| Vec::new()));
+            *values = Box::new(move |object| [earlier(object), references(object)].concat());
+            return self;
+        }
+        self.watch::<C>();
         self.indices.push((index, Box::new(references)));
         self.sources.push(Box::new(move |wiring| {
             let informer = wiring.informers.projected_whole::<C>();

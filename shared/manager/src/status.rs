@@ -20,6 +20,11 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::reverts::Reverts;
 
 /// A status whose conditions and `observedGeneration` the runtime fills in.
+#[diagnostic::on_unimplemented(
+    message = "the runtime cannot report to the status `{Self}`",
+    label = "expected a status with conditions",
+    note = "use `status = \"StandardStatus\"` in `#[kube(…)]`, or call `manager::standard_status!({Self})` for a status with fields of its own"
+)]
 pub trait Status: Serialize + DeserializeOwned + Clone + Default + PartialEq + Debug + Send + Sync + 'static {
     /// `status.conditions`.
     fn conditions(&self) -> &[Condition];

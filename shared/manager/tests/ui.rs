@@ -65,3 +65,11 @@ fn cluster_scoped_child_of_a_namespaced_kind_is_explained() {
         ],
     );
 }
+
+#[test]
+fn status_without_conditions_error_names_the_standard_status() {
+    assert_compiler_output(
+        "status_without_conditions",
+        &["the runtime cannot report to the status `Count`", "use `status = \"StandardStatus\"`"],
+    );
+}

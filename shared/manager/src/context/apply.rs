@@ -104,7 +104,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 
     /// [`apply`](Context::apply)s `Some`; for `None`, leaves this object's child `name` as it is. Returns the child as it is now,
-    /// or `None` if there is none.
+    /// or `None` if there is none. An object with this name that is not a child of this object does not count.
     ///
     /// # Panics
     ///
@@ -115,7 +115,9 @@ impl<K: Primary, S: Shared> Context<K, S> {
         desired: Option<C>,
     ) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, S, C> {
         let requests = self.requests::<C>();
-        let target = desired.map(|desired| self.target(&requests, desired)).ok_or_else(|| self.get::<C>(name));
+        let target = desired
+            .map(|desired| self.target(&requests, desired))
+            .ok_or_else(|| self.owned::<C>().into_iter().find(|it| &*it.name == name));
         async move {
             match target {
                 Ok(target) => self.ensure::<C>(&requests, &target?).await,

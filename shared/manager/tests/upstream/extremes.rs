@@ -1,15 +1,17 @@
-//! Objects that are large, contain unusual characters, or change all the time: rows C3, C4 and C6 of `RELIABILITY.md`.
+//! Objects that are large, many, contain unusual characters, or change all the time: rows C3 to C6 of `RELIABILITY.md`.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use crate::kit::{Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, port, put, run, until, writes};
+use crate::kit::{
+    Calls, MOMENT, TOYS, Toy, change, failure, is_ready, keep, keeper, model, plan, port, put, run, until, writes,
+};
 
 /// In bytes. etcd accepts at most one and a half mebibytes.
 const LARGE: usize = 1_000_000;
@@ -35,6 +37,53 @@ async fn c3_c4_large_unusual_reconcile_token_is_truncated_in_status() {
         assert!(!handled.is_empty() && handled.len() <= 1_024, "{unit:?}: {} bytes", handled.len());
         assert!(token.starts_with(handled.trim_end_matches('…')), "{unit:?}");
     }
+}
+
+/// A thousand objects wait at the start, ten thousand with `FAULT_PLANS=all`. Every tenth of them fails at first. New objects and
+/// changes do not wait for the crowd.
+#[tokio::test(start_paused = true)]
+async fn c5_crowd_of_waiting_objects_delays_no_new_object_and_no_change() {
+    let crowd = if std::env::var("FAULT_PLANS").is_ok_and(|asked| asked == "all") { 10_000 } else { 1_000 };
+    let model = model();
+    let names: Vec<String> = (0..crowd).map(|n| format!("crowd-{n}")).collect();
+    put(&model, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    plan(&model, "before * * as toys -> delay 5ms");
+    let calls = Calls::default();
+    let begun = Instant::now();
+    let reconciler = {
+        let calls = calls.clone();
+        move |toy: Arc<Toy>, context| {
+            let calls = calls.clone();
+            async move {
+                calls.note(&toy);
+                let name = toy.name_any();
+                if name.starts_with("crowd") && name.ends_with('7') && calls.of(&name) == 1 {
+                    return Err(failure());
+                }
+                keep(toy, context).await
+            }
+        }
+    };
+    let _harness = run(&model, &[], reconciler);
+    let waiting = || names.iter().filter(|name| !is_ready(&model, name)).count();
+    until("the first are ready", || waiting() < crowd).await;
+    let mut longest = Duration::ZERO;
+    for late in 0..10 {
+        let name = format!("late-{late}");
+        put(&model, &[&name]);
+        longest = longest.max(until("a new object is ready", || is_ready(&model, &name)).await);
+        change(&model, &name, 2).await;
+        longest = longest.max(until("a change is followed", || port(&model, &name) == Some(2)).await);
+    }
+    let left = waiting();
+    assert!(left > crowd / 2, "most of the crowd still waits: {left}");
+    assert!(longest < MOMENT, "{longest:?}");
+    until("all are ready", || names.iter().rev().all(|name| is_ready(&model, name))).await;
+    let took = begun.elapsed();
+    assert!(took < Duration::from_mins(2), "{took:?}");
+    let sent = writes(&model).len();
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(writes(&model).len(), sent, "nothing is written any more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,10 @@
 //! Faults between the operator and the API server: rows A, C and O of `RELIABILITY.md`.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use fault_plan::{Plan, Request, enumerate};
 use k8s_openapi::api::core::v1::Service;
@@ -17,7 +21,8 @@ use tokio::{
 };
 
 use crate::kit::{
-    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, report_size, run, until, value, writes,
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keep, keeper, model, plan, port, put, report_size, run, until, value,
+    writes,
 };
 
 /// Waits for the final state, and checks that the operator then writes nothing for ten minutes. Returns how long the wait took.
@@ -351,6 +356,38 @@ async fn unowned_object_is_left_alone() {
         let took = until("ours", || port(&model, "a") == Some(1)).await;
         assert!(took <= 61 * MOMENT, "{took:?}");
     }
+}
+
+/// `apply_or_keep` without a desired child must not take another object's child for its own.
+#[tokio::test(start_paused = true)]
+async fn unowned_object_is_not_a_kept_child() {
+    let model = model();
+    let owner = json!([{"apiVersion": "tests.example.com/v1", "kind": "Toy", "name": "b", "uid": "another", "controller": true}]);
+    let labels = json!({"app.kubernetes.io/name": "toy", "app.kubernetes.io/instance": "a", "app.kubernetes.io/managed-by": "toy-operator"});
+    model.put(json!({
+        "apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 7}]},
+        "metadata": {"name": "a", "namespace": "default", "ownerReferences": owner, "labels": labels},
+    }));
+    put(&model, &["a", "c"]);
+    let kept = Arc::new(Mutex::new(BTreeMap::new()));
+    let found = kept.clone();
+    let _harness = run(&model, &[], move |toy: Arc<Toy>, context: Context<Toy>| {
+        let found = found.clone();
+        async move {
+            if toy.spec.size == 1 && toy.name_any() == "c" {
+                return keep(toy, context).await;
+            }
+            let child = context.apply_or_keep::<Service>(&toy.name_any(), None).await?;
+            found.lock().expect("no panic").insert(toy.name_any(), child.is_some());
+            Ok(Action::Done)
+        }
+    });
+    until("the own child is there", || port(&model, "c") == Some(1)).await;
+    change(&model, "c", 2).await;
+    sleep(MOMENT).await;
+    let expected = BTreeMap::from([("a".to_owned(), false), ("c".to_owned(), true)]);
+    assert_eq!(*kept.lock().expect("no panic"), expected);
+    assert_eq!(port(&model, "c"), Some(1), "it is kept as it was");
 }
 
 /// One name is created and deleted a thousand times. Nothing is left of the deleted objects, and the operator does not confuse

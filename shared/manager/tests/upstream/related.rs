@@ -98,6 +98,22 @@ async fn change_of_a_referenced_object_wakes_those_that_refer_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn several_references_to_one_kind_all_count() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a"]);
+    let _harness = start(&model, &calls, |it| {
+        it.watches_referenced::<Whole<ConfigMap>>(|_| vec!["first".to_owned(), "both".to_owned()])
+            .watches_referenced::<Whole<ConfigMap>>(|_| vec!["second".to_owned(), "both".to_owned()])
+    });
+    sleep(MOMENT).await;
+    for (name, expected) in [("first", 2), ("second", 3), ("both", 4), ("other", 4)] {
+        set(&model, name, "x").await;
+        sleep(MOMENT).await;
+        assert_eq!(calls.of("a"), expected, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn change_of_a_mapped_object_wakes_the_old_and_the_new_target() {
     let (model, calls) = (model(), Calls::default());
     model.install(&normalize(&Ribbon::crd()));

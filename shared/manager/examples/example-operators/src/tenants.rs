@@ -16,9 +16,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use workloads::{As, ViewOf, Whole};
 
-/// The label by which a namespace belongs to a tenant.
-const TENANT: &str = "examples.example.com/tenant";
-
 /// Namespaces with a quota.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(group = "examples.example.com", version = "v1", kind = "Tenant", status = "StandardStatus")]
@@ -28,16 +25,23 @@ pub struct TenantSpec {
     pods: i32,
 }
 
-/// The part of a namespace that the reconciler reads.
+/// The part of a namespace that the reconciler reads: the label, and nothing that changes without it.
 #[derive(Debug, PartialEq, Deserialize)]
 pub struct Labels {
-    metadata: ObjectMeta,
+    metadata: Metadata,
 }
 
-impl Labels {
-    fn tenant(&self) -> Option<&String> {
-        self.metadata.labels.as_ref()?.get(TENANT)
-    }
+#[derive(Debug, PartialEq, Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    labels: Tenancy,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+struct Tenancy {
+    /// The tenant to which a user has added the namespace.
+    #[serde(rename = "examples.example.com/tenant")]
+    tenant: Option<String>,
 }
 
 impl ViewOf<Namespace> for Labels {}
@@ -67,7 +71,7 @@ impl Operator for Tenants {
                 .owns::<Whole<Namespace>>()
                 .owns::<Whole<ResourceQuota>>()
                 .watches::<Labelled>(|namespace| {
-                    namespace.tenant().map(|name| ObjectKey::new("", &**name)).into_iter().collect()
+                    namespace.metadata.labels.tenant.iter().map(|name| ObjectKey::new("", &**name)).collect()
                 })
                 .reconcile(reconcile),
         );

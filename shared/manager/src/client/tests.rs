@@ -1,0 +1,162 @@
+use std::{
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, TcpListener},
+    path::Path,
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+use rcgen::{CertifiedKey, KeyPair};
+use rustls::{
+    ServerConfig, ServerConnection, StreamOwned,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+};
+use serde_json::json;
+use tower::ServiceExt;
+
+use super::*;
+use crate::metrics::MetricRegistry;
+
+/// kube reads the file again after a minute.
+const REREAD: Duration = Duration::from_secs(60);
+
+fn certificate() -> CertifiedKey<KeyPair> {
+    rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate")
+}
+
+fn server_config(certificate: &CertifiedKey<KeyPair>) -> Arc<ServerConfig> {
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.expect("versions").with_no_client_auth();
+    Arc::new(builder.with_single_cert(vec![certificate.cert.der().clone()], key).expect("a key"))
+}
+
+/// An API server that answers one request per connection. Its certificate can be replaced.
+struct Server {
+    port: u16,
+    config: Arc<Mutex<Arc<ServerConfig>>>,
+}
+
+impl Server {
+    fn start(certificate: &CertifiedKey<KeyPair>) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let config = Arc::new(Mutex::new(server_config(certificate)));
+        let current = config.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let connection = ServerConnection::new(current.lock().clone()).expect("a connection");
+                let mut stream = StreamOwned::new(connection, stream);
+                // A client that does not trust the certificate breaks off.
+                if stream.read(&mut [0; 4096]).is_ok() {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+                    drop(stream.write_all(answer).and_then(|()| stream.flush()));
+                }
+            }
+        });
+        Self { port, config }
+    }
+
+    fn kubeconfig(&self, cluster: &serde_json::Value) -> Kubeconfig {
+        let server = format!("https://127.0.0.1:{}", self.port);
+        let mut kubeconfig = json!({
+            "current-context": "here", "clusters": [{"name": "here", "cluster": {"server": server}}],
+            "contexts": [
+                {"name": "here", "context": {"cluster": "here", "user": "me"}},
+                {"name": "lost", "context": {"cluster": "elsewhere", "user": "me"}},
+            ],
+            "users": [{"name": "me", "user": {"token": "secret"}}],
+        });
+        for (name, value) in cluster.as_object().into_iter().flatten() {
+            kubeconfig["clusters"][0]["cluster"][name] = value.clone();
+        }
+        serde_json::from_value(kubeconfig).expect("a kubeconfig")
+    }
+}
+
+async fn answers(client: &Client) -> bool {
+    let request = http::Request::get("/readyz").body(Vec::new()).expect("a request");
+    client.request_text(request).await.is_ok_and(|text| text == "ok")
+}
+
+#[test]
+fn only_a_file_of_the_chosen_cluster_is_read_again() {
+    let server = Server { port: 1, config: Arc::new(Mutex::new(server_config(&certificate()))) };
+    let found = |cluster: serde_json::Value, context: Option<&str>| {
+        let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+        authority_file(&server.kubeconfig(&cluster), &options)
+    };
+    let (file, data) = (json!({"certificate-authority": "/ca.crt"}), json!({"certificate-authority-data": "AAAA"}));
+    assert_eq!(found(file.clone(), None).as_deref(), Some(Path::new("/ca.crt")));
+    assert_eq!(found(file.clone(), Some("here")).as_deref(), Some(Path::new("/ca.crt")));
+    assert_eq!(found(file.clone(), Some("lost")), None);
+    assert_eq!(found(file, Some("unknown")), None);
+    assert_eq!(found(data, None), None);
+    // kube prefers the data.
+    let both = json!({"certificate-authority": "/ca.crt", "certificate-authority-data": "AAAA"});
+    assert_eq!(found(both, None), None);
+    assert_eq!(found(json!({}), None), None);
+}
+
+#[tokio::test]
+async fn a15_rotated_certificate_authority_is_trusted_without_a_restart() {
+    if std::env::var("FAULT_PLANS").is_ok_and(|asked| asked == "all") {
+        rotate().await;
+    } else {
+        skip::unasked("takes more than a minute: set FAULT_PLANS=all");
+    }
+}
+
+async fn rotate() {
+    let (old, new) = (certificate(), certificate());
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ca.crt");
+    std::fs::write(&file, old.cert.pem()).expect("written");
+    let server = Server::start(&old);
+    let kubeconfig = server.kubeconfig(&json!({"certificate-authority": file}));
+    let config = from_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a configuration");
+    // The two clients of a manager.
+    let clients = [
+        Client::try_from(config.clone()).expect("a client"),
+        leader_election::client(config, Duration::from_secs(10)).expect("a client"),
+    ];
+    for client in &clients {
+        assert!(answers(client).await);
+    }
+    *server.config.lock() = server_config(&new);
+    for client in &clients {
+        assert!(!answers(client).await, "the new certificate is not trusted yet");
+    }
+    std::fs::write(&file, new.cert.pem()).expect("written");
+    let deadline = Instant::now() + 2 * REREAD;
+    for client in &clients {
+        while !answers(client).await {
+            assert!(Instant::now() < deadline, "the new certificate authority is not trusted");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+    // Not only because the client trusts everything.
+    *server.config.lock() = server_config(&old);
+    for client in &clients {
+        assert!(!answers(client).await, "the old certificate authority is still trusted");
+    }
+}
+
+#[tokio::test]
+async fn every_request_is_counted() {
+    let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
+    let counted = Counted { metrics: metrics.clone(), host: "api:6443".into(), warnings: Arc::default() };
+    let server = counted.layer(tower::service_fn(async |request: http::Request<()>| match request.uri().path() {
+        "/away" => Err("no answer"),
+        _ => Ok(http::Response::new(())),
+    }));
+    for (method, path) in [("GET", "/a"), ("GET", "/b"), ("PATCH", "/a"), ("GET", "/away")] {
+        let request = http::Request::builder().method(method).uri(path).body(()).expect("a request");
+        drop(server.clone().oneshot(request).await);
+    }
+    for (code, method, times) in [("200", "GET", 2), ("200", "PATCH", 1), ("<error>", "GET", 1)] {
+        let count = metrics.client_requests.with_label_values(&[code, method, "api:6443"]).get();
+        assert_eq!(count, times, "{code} {method}");
+    }
+}
