@@ -18,6 +18,10 @@ pub const CHART_CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+
 
 /// The media type of a bill of materials.
 pub const CYCLONEDX: &str = "application/vnd.cyclonedx+json";
+/// The name of the file that a user gets.
+const BILL: &str = "bom.json";
+/// The annotation that names a file.
+const TITLE: &str = "org.opencontainers.image.title";
 /// The media type of the configuration of a manifest that needs none.
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 /// The content of this configuration.
@@ -72,9 +76,19 @@ struct Manifest {
     #[serde(skip_serializing_if = "Option::is_none")]
     artifact_type: Option<&'static str>,
     config: Descriptor,
-    layers: Vec<Descriptor>,
+    layers: Vec<File>,
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<Descriptor>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: Annotations,
+}
+
+/// What a manifest consists of.
+#[derive(Serialize)]
+struct File {
+    #[serde(flatten)]
+    descriptor: Descriptor,
+    /// With a title, `oras pull` writes it into a file of that name; without one, it writes nothing.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     annotations: Annotations,
 }
@@ -86,7 +100,7 @@ impl Manifest {
             media_type: MANIFEST,
             artifact_type: None,
             config,
-            layers: vec![layer],
+            layers: vec![File { descriptor: layer, annotations: Annotations::new() }],
             subject: None,
             annotations: Annotations::new(),
         }
@@ -135,7 +149,10 @@ struct Referrer {
 impl Attachment {
     /// Attaches a text of this media type.
     pub fn new(subject: &Document, kind: &'static str, content: Bytes, annotations: Annotations) -> Result<Self> {
-        let manifest = Manifest::new(Descriptor::of(EMPTY, EMPTY_CONFIG), Descriptor::of(kind, &content));
+        let mut manifest = Manifest::new(Descriptor::of(EMPTY, EMPTY_CONFIG), Descriptor::of(kind, &content));
+        if kind == CYCLONEDX {
+            manifest.layers[0].annotations.insert(TITLE.to_owned(), BILL.to_owned());
+        }
         let of = Some(Descriptor::of(subject.media_type, &subject.content));
         let (artifact_type, listed) = (Some(kind), annotations.clone());
         let manifest = document(MANIFEST, &Manifest { artifact_type, subject: of, annotations, ..manifest })?;

@@ -2,6 +2,7 @@
 //! and prune it.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{BufRead as _, BufReader},
     path::Path,
@@ -12,7 +13,9 @@ use std::{
 
 use chart::{NAMESPACE, helm::succeeded};
 use cluster::{Cluster, Nodes, Tool, Tools, or_skip, progress};
-use serde_json::json;
+use controller_manager::manifests::definitions;
+use mlua::{Lua, LuaSerdeExt as _, Table};
+use serde_json::{Value, json};
 
 use crate::kit::helm;
 
@@ -154,4 +157,69 @@ fn argo_cd_prunes_a_disabled_operator_but_no_users_data() {
         ("Deployment/operators-system/operators-booking-server", "pruned"),
     ]);
     only_users_data_are_left(&cluster);
+}
+
+/// The groups of all our kinds, and the script for the health of their objects, from the document for users.
+fn health() -> (Vec<String>, String) {
+    let document = include_str!("../../../../docs/gitops.md");
+    let settings = document.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let settings: Value = serde_saphyr::from_str(settings).unwrap();
+    let kinds: BTreeMap<String, Value> =
+        serde_saphyr::from_str(settings["data"]["resource.customizations"].as_str().unwrap()).unwrap();
+    let scripts: BTreeSet<&str> = kinds.values().map(|it| it["health.lua"].as_str().unwrap()).collect();
+    assert_eq!(scripts.len(), 1, "one script for all kinds");
+    let script = scripts.first().unwrap().to_string();
+    (kinds.into_keys().map(|key| key.strip_suffix("/*").unwrap().to_owned()).collect(), script)
+}
+
+/// The health that the script returns for an object of generation 2 with this status.
+fn health_of(script: &str, status: &Value) -> (String, String) {
+    let lua = Lua::new();
+    let object = lua.to_value(&json!({"metadata": {"name": "a", "generation": 2}, "status": status})).unwrap();
+    // As in Argo CD, what is null in JSON is nil.
+    lua.globals().set("obj", object).unwrap();
+    let health: Table = lua.load(script).eval().unwrap();
+    (health.get("status").unwrap(), health.get("message").unwrap())
+}
+
+#[test]
+fn argo_cd_knows_the_health_of_all_kinds() {
+    let (groups, script) = health();
+    let ours: BTreeSet<String> =
+        definitions().iter().map(|definition| definition["spec"]["group"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(groups, Vec::from_iter(ours), "docs/gitops.md names the groups of all kinds");
+
+    let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": format!("{kind} because of {reason}")});
+    let cases = [
+        (json!({}), "Progressing", "No operator has handled this object yet"),
+        (json!({"conditions": []}), "Progressing", "No operator has handled this object yet"),
+        (
+            json!({"observedGeneration": 1, "conditions": [condition("Ready", "True", "Ready")]}),
+            "Progressing",
+            "The last change has not been handled yet",
+        ),
+        (
+            json!({"observedGeneration": 2, "conditions": [condition("Ready", "True", "Ready")]}),
+            "Healthy",
+            "Ready because of Ready",
+        ),
+        (
+            json!({"observedGeneration": 2, "conditions": [condition("Reconciling", "True", "Scaling"), condition("Ready", "False", "Scaling")]}),
+            "Progressing",
+            "Ready because of Scaling",
+        ),
+        (
+            json!({"observedGeneration": 2, "conditions": [condition("Ready", "False", "Paused")]}),
+            "Suspended",
+            "Ready because of Paused",
+        ),
+        (
+            json!({"observedGeneration": 2, "conditions": [condition("Ready", "False", "Broken"), condition("Stalled", "True", "Broken")]}),
+            "Degraded",
+            "Stalled because of Broken",
+        ),
+    ];
+    for (status, health, message) in cases {
+        assert_eq!(health_of(&script, &status), (health.to_owned(), message.to_owned()), "{status}");
+    }
 }

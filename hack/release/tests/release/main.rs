@@ -7,8 +7,10 @@ mod provenance;
 mod signing;
 
 use std::fs;
+use std::process::Command;
 
 use chart::helm::{Helm, Version, succeeded};
+use cluster::{Tool, Tools, progress};
 use images::{Digest, Platform};
 use registry::Registry;
 use registry_client::Name;
@@ -117,6 +119,35 @@ async fn bill_of_materials_is_found_by_the_image_that_it_describes() {
         assert_eq!(bill["metadata"]["component"]["version"], image.digest.to_string());
         assert_eq!(bill["components"][0]["name"], "part");
     }
+}
+
+/// With the commands of the chart's README.
+#[tokio::test]
+async fn oras_finds_and_downloads_the_bill_of_materials() {
+    let (registry, checkout) = (Registry::start().unwrap(), Checkout::new());
+    let (plan, store, client) = (checkout.plan(&registry), checkout.store(), kit::client(&registry));
+    let images = [Platform::Amd64, Platform::Arm64].map(|platform| kit::image(&store, platform, "one"));
+    let artifacts = kit::assemble(&plan, &store, &images);
+    release::publish(&client, &store, &plan, &artifacts, None).await.unwrap();
+    let tools = Tools::locate_or_build(&[Tool::Oras], &progress::to_stderr).unwrap();
+    let program = tools.binary("oras").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let oras = |command: &str| {
+        let command = command.replace("ghcr.io/team", &plan.registry.to_string());
+        // Without a word from the user, it speaks TLS to 127.0.0.1.
+        let mut oras = Command::new(program);
+        oras.args(shlex::split(&command).unwrap()).arg("--plain-http");
+        succeeded(oras.current_dir(folder.path()).env("HOME", folder.path()).env_remove("DOCKER_CONFIG")).unwrap()
+    };
+    let readme = fs::read_to_string(chart::folder().join("README.md")).unwrap();
+    let commands: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("$ oras ")).collect();
+    let [discover, pull] = commands[..] else { panic!("one command to find it, one to download it: {commands:?}") };
+    let said = oras(discover);
+    let digest = said.split("sha256:").last().unwrap().split_whitespace().next().unwrap();
+    assert!(said.contains("cyclonedx"), "{said}");
+    oras(&pull.replace("DIGEST", digest));
+    let bill: Value = serde_json::from_slice(&fs::read(folder.path().join("bom.json")).unwrap()).unwrap();
+    assert_eq!(bill["metadata"]["component"]["version"], images[0].digest.to_string());
 }
 
 #[tokio::test]

@@ -34,6 +34,8 @@ pub enum Tool {
     Distribution,
     /// Signs what a release consists of, and verifies it. Built only by `cargo xtask release` and its tests.
     Cosign,
+    /// Finds what is attached to an image in a registry. Built only by a test of releases.
+    Oras,
     /// Creates clusters whose nodes are Docker containers. Built only on request.
     Kind,
     /// Sets up the nodes of kind. Built only for node images of this repository.
@@ -116,6 +118,7 @@ impl Tool {
             Self::Flux => &FLUX,
             Self::Distribution => &DISTRIBUTION,
             Self::Cosign => &COSIGN,
+            Self::Oras => &ORAS,
             Self::Kind => &KIND,
             Self::Kubeadm => &KUBEADM,
             Self::Actionlint => &ACTIONLINT,
@@ -317,6 +320,19 @@ static COSIGN: Recipe = Recipe {
     seccomp: false,
 };
 
+static ORAS: Recipe = Recipe {
+    module: "oras",
+    upstream: Some("oras.land/oras"),
+    outputs: &[Output {
+        binary: "oras",
+        package: "oras.land/oras/cmd/oras",
+        tags: "",
+        ldflags: "-X oras.land/oras/internal/version.Version={version}",
+    }],
+    links: &[],
+    seccomp: false,
+};
+
 static KIND: Recipe = Recipe {
     module: "kind",
     upstream: Some("sigs.k8s.io/kind"),
@@ -363,6 +379,7 @@ mod tests {
                 Tool::Flux,
                 Tool::Distribution,
                 Tool::Cosign,
+                Tool::Oras,
             ])
             .filter_map(|tool| tool.recipe())
         {
