@@ -37,8 +37,12 @@ type Lost = BTreeMap<String, String>;
 #[tokio::test(flavor = "multi_thread")]
 async fn spread_constraint_of_an_app_divides_its_pods_among_the_workers() {
     let Some(world) = world_with(Access::Workers).await else { return };
-    let constraint =
-        json!({"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"});
+    let constraint = json!({
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeTaintsPolicy": "Honor", // otherwise the control plane of kind counts as a node without pods
+    });
     let mut app: Value = serde_saphyr::from_str(HELLO).expect("YAML");
     app["spec"]["size"] = json!(4);
     app["spec"]["topologySpreadConstraints"] = json!([constraint]);

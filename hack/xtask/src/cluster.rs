@@ -29,6 +29,16 @@ enum Command {
     Up {
         #[command(flatten)]
         name: Name,
+        /// What runs the cluster
+        ///
+        /// local: this repository, with the programs that it builds. All other options are for this.
+        /// kind: the program kind, with one control plane and --workers workers. Its nodes run in your Docker or Podman, from the
+        /// published node image, or the one that `KIND_NODE_IMAGE` names. If neither runs, and with `KIND_ENGINE=built`, kind needs
+        /// no registry: then this unpacks Docker from Debian packages, runs it in Linux namespaces of its own, and builds the
+        /// node image. That needs root and Debian. The pods of these nodes pull the images of `cargo xtask image list` alone, and
+        /// their network does not enforce policies.
+        #[arg(long, default_value = "local", value_name = "local|kind")]
+        backend: Backend,
         /// The kind of nodes
         ///
         /// none: no nodes, only etcd, the API server and a few controllers. Starts in three seconds, without root.
@@ -49,7 +59,7 @@ enum Command {
         /// With --nodes real: the number of nodes
         ///
         /// The first shares its namespaces with the control plane. Each other one has namespaces of its own, and costs 70
-        /// megabytes of memory.
+        /// megabytes of memory. With --backend kind: the number of workers beside the control plane.
         #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_WORKERS)))]
         workers: u8,
         /// With --nodes real: the addresses of nodes, pods and Services
@@ -120,6 +130,13 @@ enum Command {
     },
 }
 
+/// What runs a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Backend {
+    Local,
+    Kind,
+}
+
 #[derive(clap::Args)]
 struct Name {
     /// The cluster's name; several clusters can run at once
@@ -131,6 +148,28 @@ pub(crate) fn run(Args { command }: Args) -> Result<ExitCode> {
     match command {
         Command::Up {
             name: Name { name },
+            backend: Backend::Kind,
+            nodes,
+            kubernetes,
+            all_controllers,
+            simulated_nodes: _,
+            workers,
+            ip_family,
+            idle,
+        } => {
+            let only_local = [
+                ("--nodes", nodes != Nodes::Real),
+                ("--kubernetes", kubernetes.is_some()),
+                ("--all-controllers", all_controllers),
+                ("--ip-family", ip_family != IpFamily::default()),
+                ("--idle", idle.is_some()),
+            ];
+            refuse(&only_local)?;
+            describe(&Cluster::kind(&name, workers.into(), &progress::to_stderr)?);
+        }
+        Command::Up {
+            name: Name { name },
+            backend: Backend::Local,
             nodes,
             kubernetes,
             all_controllers,
@@ -165,15 +204,27 @@ pub(crate) fn run(Args { command }: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Refuses options that clusters of kind do not have. Each comes with whether it was given.
+fn refuse(options: &[(&str, bool)]) -> Result<()> {
+    match options.iter().find(|(_, given)| *given) {
+        Some((name, _)) => bail!("{name} is for --backend local: leave it out with --backend kind"),
+        None => Ok(()),
+    }
+}
+
 fn up(options: &Options) -> Result<()> {
-    let cluster = Cluster::up(options, &progress::to_stderr)?;
+    describe(&Cluster::up(options, &progress::to_stderr)?);
+    Ok(())
+}
+
+/// Prints how to use the cluster.
+fn describe(cluster: &Cluster) {
     let (name, nodes, version) = (cluster.name(), cluster.nodes(), cluster.version());
     println!("cluster {name} is up: Kubernetes {version}, nodes {nodes}, {}", cluster.server());
     println!();
     println!("  export KUBECONFIG={}", cluster.kubeconfig().display());
     println!("  cargo xtask cluster exec --name {name} -- kubectl get namespaces");
     println!("  cargo xtask cluster down --name {name}");
-    Ok(())
 }
 
 fn down(names: Vec<String>) -> Result<()> {
@@ -356,6 +407,24 @@ mod tests {
     fn age_is_shown_in_one_unit() {
         let ages = [5, 300, 10_000, 200_000].map(|seconds| age(Duration::from_secs(seconds)));
         assert_eq!(ages, ["5s", "5m", "2h", "2d"]);
+    }
+
+    #[test]
+    fn options_of_local_clusters_are_refused_with_kind() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        let given = |line: &str| {
+            let words = ["cluster", "up", "--backend", "kind"].into_iter().chain(line.split_whitespace());
+            run(<Line as clap::Parser>::try_parse_from(words).unwrap().args).unwrap_err().to_string()
+        };
+        assert_eq!(given("--nodes none"), "--nodes is for --backend local: leave it out with --backend kind");
+        assert_eq!(
+            given("--workers 2 --ip-family dual"),
+            "--ip-family is for --backend local: leave it out with --backend kind"
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::steps::{self, Step};
 use crate::test::{checks, nextest};
 use crate::workspace;
 
-/// Run the checks that take hours: all interferences, all fault plans, the model API server, random worlds, random inputs, attacks, packages of crates, mutants, IPv6, races
+/// Run the checks that take hours: all interferences, all fault plans, the model API server, random worlds, random inputs, attacks, packages of crates, mutants, IPv6, kind, races
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run only these steps, in their usual order
@@ -107,6 +107,12 @@ const STEPS: &[Step<Args>] = &[
         run: |_| ipv6(),
     },
     Step {
+        name: "kind",
+        title: "the end-to-end tests on kind, with nodes that this repository builds where Docker or Podman does not run",
+        needs: &["tools", "cluster"],
+        run: |_| kind(),
+    },
+    Step {
         name: "races",
         title: "changes that race with the operator's own writes, on a real API server",
         needs: &["cluster"],
@@ -131,6 +137,14 @@ fn ipv6() -> Result<Outcome> {
     let environment = [("E2E_IP_FAMILY", "ipv6")];
     let filter = Some("package(e2e) & (binary(e2e) | binary(chart))");
     nextest::run(&nextest::Selection { filter, profile: Some("nightly"), environment: &environment })
+}
+
+fn kind() -> Result<Outcome> {
+    let environment = [("E2E_CLUSTER", "kind")];
+    let filter = Some("package(e2e) & (binary(e2e) | binary(chart))");
+    let tests = nextest::run(&nextest::Selection { filter, profile: Some("nightly"), environment: &environment });
+    installation::delete_kind()?; // also after a failure: its nodes need much memory
+    tests
 }
 
 fn races() -> Result<Outcome> {

@@ -118,6 +118,9 @@ impl Cluster {
 
     /// Joins a running cluster.
     pub fn open(name: &str) -> Result<Self> {
+        if let Some((layout, foreign)) = kind::open(name)? {
+            return Ok(Self::foreign(layout, foreign, false));
+        }
         let running = start::join(&Layout::of(name)?)?;
         let advice = || format!("no cluster {name} runs: start it with `cargo xtask cluster up --name {name}`");
         Self::of(running.with_context(advice)?)
@@ -139,14 +142,14 @@ impl Cluster {
     }
 
     /// The cluster of kind with this name, created with this many workers if it does not exist. It stays after the handle.
-    pub fn kind(name: &str, workers: usize) -> Result<Self> {
-        let (layout, foreign) = kind::up(name, workers)?;
+    pub fn kind(name: &str, workers: usize, progress: Progress<'_>) -> Result<Self> {
+        let (layout, foreign) = kind::up(name, workers, progress)?;
         Ok(Self::foreign(layout, foreign, false))
     }
 
     /// Creates a cluster with kind for this test alone. Dropping the handle deletes it.
     pub fn fresh_kind() -> Result<Self> {
-        let (layout, foreign) = kind::up(&fresh_name(), 0)?;
+        let (layout, foreign) = kind::up(&fresh_name(), 0, &progress::to_stderr)?;
         Ok(Self::foreign(layout, foreign, true))
     }
 
@@ -419,7 +422,7 @@ impl Drop for Cluster {
         }
         let ended = match &self.runner {
             Runner::Supervisor(_) => remove::down(&self.name).map(drop),
-            Runner::Foreign(_) => kind::down(&self.name),
+            Runner::Foreign(_) => kind::delete(&self.name),
         };
         if let Err(error) = ended {
             eprintln!("the cluster {} was not removed: {error:#}", self.name);

@@ -39,7 +39,7 @@ const REACHES_PODS: &str = "E2E_REACHES_PODS";
 pub(crate) fn existing(kubeconfig: Option<&Path>) -> Result<(Layout, Foreign)> {
     let config = current_context(kubeconfig)?;
     let name = config.text("/current-context").context("kubectl has no current context: set KUBECONFIG")?;
-    let server = config.text("/clusters/0/cluster/server").context("the current context has no cluster")?;
+    let server = config.server().context("the current context has no cluster")?;
     let layout = Layout::of(&format!("existing-{}", hex(&Sha256::digest(&server)[..4])))?;
     let _lock = Lock::acquire(&layout.lock(), "asking the same cluster", Duration::from_mins(5), &progress::quiet)?;
     let foreign = keep(&layout, name, &config)?;
@@ -54,7 +54,7 @@ pub(crate) fn keep(layout: &Layout, name: String, config: &Kubeconfig) -> Result
     if fs::read_to_string(layout.kubeconfig()).ok().as_ref() != Some(&text) {
         pki::write_private(&layout.kubeconfig(), &text)?; // an equal file stays, since other processes may read it
     }
-    let server = config.text("/clusters/0/cluster/server").context("the kubeconfig names no server")?;
+    let server = config.server().context("the kubeconfig names no server")?;
     let tools = kubectl_of_ours()?;
     let answer = kubectl(&tools, ["version", "--output=json", "--request-timeout=10s"])?
         .env("KUBECONFIG", layout.kubeconfig())
@@ -71,6 +71,11 @@ pub(crate) fn keep(layout: &Layout, name: String, config: &Kubeconfig) -> Result
 pub(crate) struct Kubeconfig(Value);
 
 impl Kubeconfig {
+    /// The address of the API server.
+    pub(crate) fn server(&self) -> Option<String> {
+        self.text("/clusters/0/cluster/server")
+    }
+
     fn text(&self, pointer: &str) -> Option<String> {
         self.0.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
     }

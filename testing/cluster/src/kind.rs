@@ -1,102 +1,252 @@
-//! Clusters of kind, whose nodes are Docker containers. This module only calls kind and docker.
+//! Clusters of kind, whose nodes are containers. This module calls kind and the container engine.
+//!
+//! Reading order: [`engine`] chooses what runs the nodes. On a machine without Docker, [`daemon`] prepares one, from [`debian`]
+//! packages, and [`node_image`] builds the image of nodes, with the [`system_images`] of the control plane in it. From `kind create`
+//! on, both ways are the same, but for the [`network`] between pods.
+
+mod config;
+mod daemon;
+mod debian;
+mod engine;
+mod network;
+mod node_image;
+mod steps;
+mod system_images;
 
 use std::borrow::BorrowMut;
 use std::fs;
-use std::io::Write as _;
-use std::path::Path;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
+use serde_json::Value;
 
+use self::engine::{Engine, Network, Which};
+use self::steps::Steps;
 use crate::foreign::{self, Foreign};
 use crate::layout::Layout;
-use crate::missing::{last_line, require};
-use crate::progress::{self, Event};
-use crate::tools::{Lock, Tool, Tools};
+use crate::missing::{Missing, last_line};
+use crate::progress::Progress;
+use crate::supervisor::docker;
+use crate::tools::Lock;
+use crate::{remove, supervisor_program};
 
-/// The time limit for creating a cluster, which may have to pull the node's image first.
-const PATIENCE: Duration = Duration::from_mins(15);
+/// The time limit for creating a cluster, which may have to build or to pull the node's image first.
+const PATIENCE: Duration = Duration::from_hours(1);
 
 /// The cluster with this name. Creates it if it does not exist.
-pub(crate) fn up(name: &str, workers: usize) -> Result<(Layout, Foreign)> {
+pub(crate) fn up(name: &str, workers: usize, progress: Progress<'_>) -> Result<(Layout, Foreign)> {
     let layout = Layout::of(name)?;
-    require("docker", "docker.io")?; // the nodes are Docker containers
     let what = format!("creating the kind cluster {name}");
-    let _lock = Lock::acquire(&layout.lock(), &what, PATIENCE, &progress::to_stderr)?;
+    let _lock = Lock::acquire(&layout.lock(), &what, PATIENCE, progress)?;
+    let engine = Engine::ready(progress)?;
     fs::create_dir_all(layout.folder()).with_context(|| format!("could not create {}", layout.folder().display()))?;
-    let file = layout.folder().join("kind.kubeconfig");
-    if says(kind(["get", "clusters"])?)?.lines().any(|line| line == name) {
-        says(kind(["export", "kubeconfig", "--name", name])?.arg("--kubeconfig").arg(&file))?;
-    } else {
-        progress::to_stderr(Event::Note(&format!(
-            "{what}: takes a minute or two, and longer if kind has to pull its images"
-        )));
-        create(name, workers, &file)?;
+    if !engine.clusters()?.iter().any(|cluster| cluster == name) {
+        let mut steps = Steps::new(if engine.network() == Network::Routes { 2 } else { 1 }, progress);
+        if engine.which == Which::Built {
+            check_watches(workers + 1)?;
+        }
+        steps.next(&what, |tick| create(&engine, name, workers, &layout, tick))?;
+        if engine.network() == Network::Routes {
+            let known = join(&engine, &layout, name)?;
+            steps.next("connecting the pods of all nodes", |tick| connect(&engine, &layout, &known, tick))?;
+        }
     }
-    let config = foreign::current_context(Some(&file))?;
-    let known = foreign::keep(&layout, name.to_owned(), &config)?;
-    Ok((layout, Foreign { node: Some(process_of_node(name)?), workers: Some(workers), ..known }))
+    let known = join(&engine, &layout, name)?;
+    Ok((layout, known))
 }
 
-/// Creates the cluster with kind's default version of Kubernetes, or with the published node image that `KIND_NODE_IMAGE` names.
-fn create(name: &str, workers: usize, kubeconfig: &Path) -> Result<()> {
-    let mut create = kind(["create", "cluster", "--config=-", "--wait=5m", "--name", name])?;
-    create.arg("--kubeconfig").arg(kubeconfig);
-    if let Some(image) = std::env::var_os("KIND_NODE_IMAGE").filter(|image| !image.is_empty()) {
+/// The cluster with this name, if kind has it and this module has created it.
+pub(crate) fn open(name: &str) -> Result<Option<(Layout, Foreign)>> {
+    let layout = Layout::of(name)?;
+    if !exists(&layout) {
+        return Ok(None);
+    }
+    let Some(engine) = Engine::running()? else { return Ok(None) };
+    if !engine.clusters()?.iter().any(|cluster| cluster == name) {
+        return Ok(None);
+    }
+    let known = join(&engine, &layout, name)?;
+    Ok(Some((layout, known)))
+}
+
+/// Whether this module has created the cluster of this folder.
+pub(crate) fn exists(layout: &Layout) -> bool {
+    kubeconfig(layout).is_file()
+}
+
+/// The kubeconfig as kind writes it.
+fn kubeconfig(layout: &Layout) -> PathBuf {
+    layout.folder().join("kind.kubeconfig")
+}
+
+fn create(engine: &Engine, name: &str, workers: usize, layout: &Layout, tick: &dyn Fn()) -> Result<()> {
+    let config = layout.folder().join("kind.json");
+    fs::write(&config, config::render(workers, engine.network()).to_string())?;
+    let mut create = engine.kind(["create", "cluster", "--name", name, "--config"])?;
+    create.arg(&config).arg("--kubeconfig").arg(kubeconfig(layout));
+    // Without a network plugin, no node becomes ready before `connect`.
+    create.arg(if engine.network() == Network::OfKind { "--wait=5m" } else { "--wait=0s" });
+    if let Some(image) = &engine.image {
         create.arg("--image").arg(image);
     }
-    let mut child = create
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+    let done = steps::finish(&mut create, &layout.folder().join("kind.log"), tick);
+    if done.is_err() {
+        let _ = fs::remove_file(kubeconfig(layout)); // kind removes the nodes of a cluster that it could not create
+    }
+    let advice = || format!("if no registry can be reached here, set {}=built", engine::ENGINE);
+    if engine.which == Which::Built { done } else { done.with_context(advice) }
+}
+
+/// What is known of a cluster that runs. If its API server is reachable only in a network of its own, opens the way to it.
+fn join(engine: &Engine, layout: &Layout, name: &str) -> Result<Foreign> {
+    let file = kubeconfig(layout);
+    says(engine.kind(["export", "kubeconfig", "--name", name])?.arg("--kubeconfig").arg(&file))?;
+    let config = foreign::current_context(Some(&file))?;
+    let node = engine.process_of(&format!("{name}-control-plane"))?;
+    if engine.which == Which::Built {
+        let server = config.server().context("kind wrote no server")?;
+        forward(layout, node.context("the control plane has no process")?, port(&server)?)?;
+    }
+    let known = foreign::keep(layout, name.to_owned(), &config)?;
+    let workers = engine.nodes(name)?.iter().filter(|node| !node.contains("control-plane")).count();
+    Ok(Foreign { node, workers: Some(workers), ..known })
+}
+
+/// The port in the address of an API server.
+fn port(server: &str) -> Result<u16> {
+    let port = server.rsplit_once(':').and_then(|(_, port)| port.trim_end_matches('/').parse().ok());
+    port.with_context(|| format!("the address {server} has no port"))
+}
+
+/// The port of the API server in its node.
+const API_PORT: u16 = 6443;
+
+/// Forwards the port of this machine to the API server of this node, unless that happens already.
+fn forward(layout: &Layout, node: i32, port: u16) -> Result<()> {
+    let is_open = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+    if is_open() {
+        return Ok(());
+    }
+    let log = layout.folder().join("forward.log");
+    let mut child = docker::background(&supervisor_program::locate()?, layout.folder(), &log)?
+        .arg("forward")
+        .args([node.to_string(), port.to_string(), API_PORT.to_string()])
         .spawn()
-        .context("could not run kind")?;
-    child.stdin.take().context("kind has no standard input")?.write_all(configuration(workers).as_bytes())?;
-    succeeded("kind", child.wait_with_output()?).map(drop)
+        .context("could not start the forwarder")?;
+    let begun = Instant::now();
+    while !is_open() {
+        if child.try_wait()?.is_some() || begun.elapsed() > Duration::from_secs(20) {
+            bail!("the API server cannot be reached: {}", last_line(&fs::read(&log).unwrap_or_default()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
-/// The configuration for kind, as JSON, which is valid YAML.
-fn configuration(workers: usize) -> String {
-    let worker = json!({"role": "worker"});
-    let nodes: Vec<_> =
-        std::iter::once(json!({"role": "control-plane"})).chain(std::iter::repeat_n(worker, workers)).collect();
-    json!({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": nodes}).to_string()
+/// Connects the pods of all nodes, and waits until all nodes and DNS are ready.
+fn connect(engine: &Engine, layout: &Layout, known: &Foreign, tick: &dyn Fn()) -> Result<()> {
+    let kubectl = |args: &[&str]| -> Result<Command> {
+        let tools = &known.tools;
+        let mut kubectl = Command::new(tools.binary("kubectl")?);
+        kubectl.args(args).env("KUBECONFIG", layout.kubeconfig());
+        Ok(kubectl)
+    };
+    let begun = Instant::now();
+    let members = loop {
+        let list: Value = serde_json::from_str(&says(kubectl(&["get", "nodes", "--output=json"])?)?)?;
+        match network::members(&list)? {
+            Some(members) if !members.is_empty() => break members,
+            _ if begun.elapsed() > Duration::from_mins(2) => bail!("the nodes have no addresses for pods"),
+            _ => std::thread::sleep(Duration::from_millis(500)),
+        }
+        tick();
+    };
+    for member in &members {
+        engine.run_in(&member.name, &network::script(member, &members))?;
+    }
+    let log = layout.folder().join("connect.log");
+    let ready = ["wait", "--for=condition=Ready", "nodes", "--all", "--timeout=5m"];
+    steps::finish(&mut kubectl(&ready)?, &log, tick)?;
+    let dns = ["--namespace=kube-system", "rollout", "status", "deployment/coredns", "--timeout=5m"];
+    steps::finish(&mut kubectl(&dns)?, &log, tick)
 }
 
-/// Deletes the cluster and the local files about it.
+/// Deletes the cluster and the local files about it. Ends the built Docker if it has no other cluster.
 pub fn down(name: &str) -> Result<()> {
-    says(kind(["delete", "cluster", "--name", name])?)?;
-    foreign::forget(&Layout::of(name)?)
+    delete(name)?;
+    let others = match Engine::running()? {
+        Some(engine) if engine.which == Which::Built => engine.clusters()?,
+        _ => return Ok(()),
+    };
+    if others.is_empty() {
+        daemon::stop()?;
+    }
+    Ok(())
+}
+
+/// Like [`down`], but the built Docker stays for the next cluster. It ends by itself after some minutes.
+pub(crate) fn delete(name: &str) -> Result<()> {
+    let layout = Layout::of(name)?;
+    if let Some(engine) = Engine::running()? {
+        says(engine.kind(["delete", "cluster", "--name", name])?)?;
+    }
+    remove::end_processes(layout.folder())?; // the forwarder
+    foreign::forget(&layout)
 }
 
 /// Loads the images of an archive into all nodes of the cluster.
 pub(crate) fn load(name: &str, archive: &Path) -> Result<()> {
-    let mut load = kind(["load", "image-archive", "--name", name])?;
+    let engine = Engine::running()?.context("no engine for kind runs")?;
+    let mut load = engine.kind(["load", "image-archive", "--name", name])?;
     load.arg(archive);
     says(load).map(drop)
 }
 
-/// The id of the first process of the control-plane node. Its network reaches all pods.
-fn process_of_node(name: &str) -> Result<i32> {
-    let mut inspect = Command::new(require("docker", "docker.io")?);
-    let pid = says(inspect.args(["inspect", "--format={{.State.Pid}}", &format!("{name}-control-plane")]))?;
-    pid.trim().parse().with_context(|| format!("docker printed no process id: {pid:?}"))
+/// The number of the kernel's watches for files (inotify instances) that the programs of one node use.
+const WATCHES: usize = 16;
+
+/// Checks that the kernel has enough watches for this many nodes. Otherwise some program of a node fails much later, and does not
+/// say why.
+fn check_watches(nodes: usize) -> Result<()> {
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap_or_default();
+    let Ok(limit) = limit.trim().parse::<usize>() else { return Ok(()) };
+    let used = watches();
+    match too_few(limit, used, nodes) {
+        Some(why) => Err(Missing(why).into()),
+        None => Ok(()),
+    }
 }
 
-fn kind<const N: usize>(args: [&str; N]) -> Result<Command> {
-    let tools = Tools::locate_or_build(&[Tool::Kind], &progress::to_stderr)?;
-    let mut command = Command::new(tools.binary("kind")?);
-    command.args(args);
-    Ok(command)
+fn too_few(limit: usize, used: usize, nodes: usize) -> Option<String> {
+    let needed = nodes * WATCHES;
+    (used + needed > limit).then(|| {
+        format!(
+            "{nodes} nodes of kind need about {needed} inotify instances, but other programs use {used} of {limit}: stop other \
+             clusters (`cargo xtask cluster list`), or raise fs.inotify.max_user_instances"
+        )
+    })
+}
+
+/// The number of inotify instances that processes of this machine have open.
+fn watches() -> usize {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let files = processes.flat_map(|process| fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten());
+    files.filter(|file| is_watch(&file.path())).count()
+}
+
+/// Whether this open file of a process is an inotify instance.
+fn is_watch(file: &Path) -> bool {
+    fs::read_link(file).is_ok_and(|target| target == Path::new("anon_inode:inotify"))
 }
 
 /// Runs the command and returns its standard output. The error contains the last line of its standard error.
 fn says(mut command: impl BorrowMut<Command>) -> Result<String> {
     let command = command.borrow_mut();
     let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let output = command.output().with_context(|| format!("could not run {program}"))?;
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("could not run {program}"))?;
     succeeded(&program, output)
 }
 
@@ -112,13 +262,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kind_config_has_control_plane_and_requested_workers() {
-        let roles = |workers| {
-            let config: serde_json::Value = serde_json::from_str(&configuration(workers)).unwrap();
-            let nodes = config["nodes"].as_array().unwrap().clone();
-            nodes.iter().map(|node| node["role"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(roles(0), ["control-plane"]);
-        assert_eq!(roles(2), ["control-plane", "worker", "worker"]);
+    fn port_is_the_end_of_the_address() {
+        assert_eq!(port("https://127.0.0.1:41234").unwrap(), 41234);
+        assert!(port("https://kind").is_err());
+    }
+
+    #[test]
+    fn exhausted_watches_are_reported_before_the_nodes_start() {
+        assert_eq!(too_few(128, 128 - 3 * WATCHES, 3), None);
+        let why = too_few(128, 100, 3).unwrap();
+        assert!(why.contains("use 100 of 128") && why.contains("cargo xtask cluster list"), "{why}");
+    }
+
+    #[test]
+    fn open_watch_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("one");
+        std::os::unix::fs::symlink("anon_inode:inotify", &link).unwrap();
+        assert!(is_watch(&link));
+        assert!(!is_watch(Path::new("/proc/self/fd/0")));
     }
 }

@@ -87,6 +87,23 @@ fn numbers_outside(folder: &Path, supervisor: i32) -> HashMap<i32, i32> {
     pids.filter_map(|pid| Some((*numbers_of(pid).get(depth)?, pid))).collect()
 }
 
+/// The id on this machine of a process in a container, from its id where the container's engine runs. `None` if the process is not
+/// on this machine.
+pub(crate) fn outside(pid: i32, container: &str) -> Option<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.find(|candidate| {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{candidate}/{file}")).unwrap_or_default(); // may end
+        is_process(&read("status"), &read("cgroup"), pid, container)
+    })
+}
+
+/// Whether these files of `/proc` are those of the first process of the container. Elsewhere, a process may have the same id.
+fn is_process(status: &str, cgroup: &str, pid: i32, container: &str) -> bool {
+    let numbers = numbers(status);
+    cgroup.contains(container) && numbers.last() == Some(&1) && numbers.contains(&pid)
+}
+
 /// The ids of a process, from `/proc/PID/status`: from the outermost namespace to the innermost.
 fn numbers(status: &str) -> Vec<i32> {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
@@ -102,5 +119,14 @@ mod tests {
         assert_eq!(numbers("Name:\tetcd\nNSpid:\t15853\t10\nSeccomp:\t0\n"), [15853, 10]);
         assert_eq!(numbers("NSpid:\t15853\n"), [15853]);
         assert!(numbers("Name:\tetcd\n").is_empty());
+    }
+
+    #[test]
+    fn process_of_a_container_is_found_in_each_nesting() {
+        let cgroup = "5:memory:/operators-kind-1/3f9a/init.scope\n";
+        assert!(is_process("NSpid:\t900\t1\n", cgroup, 900, "3f9a"), "an engine of this machine");
+        assert!(is_process("NSpid:\t900\t77\t1\n", cgroup, 77, "3f9a"), "an engine with processes of its own");
+        assert!(!is_process("NSpid:\t900\t77\t1\n", cgroup, 77, "b00c"), "another container");
+        assert!(!is_process("NSpid:\t901\t77\t5\n", cgroup, 77, "3f9a"), "another process");
     }
 }

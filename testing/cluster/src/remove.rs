@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cgroups;
+use crate::kind;
 use crate::layout::Layout;
 use crate::progress;
 use crate::spec::{Nodes, Spec};
@@ -20,6 +21,10 @@ use crate::tools::Lock;
 /// This also works after a crash, because it finds processes by their environment and needs no record of them.
 pub fn down(name: &str) -> Result<bool> {
     let layout = Layout::of(name)?;
+    if kind::exists(&layout) {
+        kind::down(name)?;
+        return Ok(true);
+    }
     let what = format!("starting or removing the cluster {name}");
     let lock = Lock::acquire(&layout.lock(), &what, Duration::from_mins(5), &progress::quiet)?;
     let existed = layout.folder().is_dir();
@@ -51,7 +56,7 @@ pub(crate) fn end(layout: &Layout) -> Result<()> {
 
 /// Kills all processes whose environment names the folder. Process 1 of a real node is one of them, and all other processes of
 /// the node end with it.
-fn end_processes(folder: &Path) -> Result<()> {
+pub(crate) fn end_processes(folder: &Path) -> Result<()> {
     for _ in 0..200 {
         let left = members(folder);
         if left.is_empty() {

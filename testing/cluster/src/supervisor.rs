@@ -12,8 +12,10 @@
 
 mod bootstrap;
 mod child;
+pub(crate) mod docker;
 mod forwarder;
-mod namespaces;
+pub(crate) mod namespaces;
+mod runc;
 mod users;
 
 use std::ffi::OsString;
@@ -50,7 +52,11 @@ pub(crate) const MEMBER_OF: &str = "CLUSTER_MEMBER_OF";
 /// The main function of the program `cluster-supervisor`. Only this library calls that program, never a user.
 pub fn main(args: &[OsString]) -> Result<()> {
     let args: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
-    match args.iter().map(AsRef::as_ref).collect::<Vec<_>>().as_slice() {
+    let args: Vec<_> = args.iter().map(AsRef::as_ref).collect();
+    if std::env::args_os().next().is_some_and(|name| Path::new(&name).ends_with(runc::NAME)) {
+        return runc::run(&args);
+    }
+    match args.as_slice() {
         ["--source"] => {
             use std::io::Write;
             Ok(writeln!(std::io::stdout(), "{SOURCE}")?)
@@ -59,6 +65,9 @@ pub fn main(args: &[OsString]) -> Result<()> {
         ["node", folder] => run_in_namespaces(Spec::read(&Layout::at(*folder))?),
         ["machine", folder, node] => run_machine(&Spec::read(&Layout::at(*folder))?, Node::nth(node.parse()?)),
         ["part", supervisor, cgroup, program, args @ ..] => run_part(supervisor.parse()?, cgroup, program, args),
+        ["docker", folder] => docker::run(Path::new(folder)),
+        ["docker-inside", folder] => docker::run_inside(Path::new(folder)),
+        ["forward", pid, from, to] => docker::forward(pid.parse()?, from.parse()?, to.parse()?),
         _ => bail!("this program is internal: use `cargo xtask cluster`"),
     }
 }

@@ -101,6 +101,12 @@ pub fn kubernetes_version() -> Result<String> {
     Ok(version.with_context(|| format!("{} does not require k8s.io/kubernetes", file.display()))?.to_owned())
 }
 
+/// The folder with the sources of a Go module that a tool's `go.mod` pins. Downloads the module if it is missing.
+pub(crate) fn module_folder(tool: Tool, module: &str) -> Result<PathBuf> {
+    let recipe = tool.recipe().context("the tool has no Go module")?;
+    build::module_folder(recipe, module)
+}
+
 /// A hash of the pins of these tools, the folders of finished programs, and `also`. It is quick to compute.
 pub(crate) fn pins_key(tools: &[Tool], also: &str) -> Result<String> {
     let mut hash = Sha256::new();

@@ -15,7 +15,7 @@ pub enum Backend {
     Local,
     /// The cluster of kubectl's current context. Tests that it does not support are skipped with the reason.
     Existing,
-    /// A cluster of kind with two workers. Needs Docker.
+    /// A cluster of kind with two workers, in the user's Docker or Podman, or in a Docker that this repository unpacks.
     Kind,
 }
 
@@ -48,7 +48,7 @@ pub fn shared_cluster() -> Result<Cluster> {
     match Backend::chosen()? {
         Backend::Local => Cluster::shared_with(Nodes::Real, ip_family()?),
         Backend::Existing => Cluster::existing(None),
-        Backend::Kind => Cluster::kind(KIND, 2),
+        Backend::Kind => Cluster::kind(KIND, 2, &cluster::progress::to_stderr),
     }
 }
 

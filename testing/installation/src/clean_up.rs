@@ -18,8 +18,13 @@ pub fn clean_up() -> Result<Option<String>> {
             Ok(gone.then_some(said))
         }
         Backend::Kind => {
-            cluster::delete_kind(KIND)?;
+            delete_kind()?;
             Ok(Some(format!("deleted the kind cluster {KIND}")))
         }
     }
+}
+
+/// Deletes the kind cluster of the suite, and what it runs in if this repository has started that.
+pub fn delete_kind() -> Result<()> {
+    cluster::delete_kind(KIND)
 }

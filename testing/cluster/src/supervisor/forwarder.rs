@@ -13,7 +13,12 @@ use anyhow::{Context, Result};
 
 pub(super) fn forward_stdin(port: u16) -> Result<()> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().context("could not take the listening socket")?;
-    let listener = TcpListener::from(socket);
+    forward(TcpListener::from(socket), port);
+    Ok(())
+}
+
+/// Forwards what the listener accepts to the port in the network of the calling thread.
+pub(super) fn forward(listener: TcpListener, port: u16) {
     thread::spawn(move || {
         for outside in listener.incoming().filter_map(Result::ok) {
             if let Ok(inside) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
@@ -21,7 +26,6 @@ pub(super) fn forward_stdin(port: u16) -> Result<()> {
             }
         }
     });
-    Ok(())
 }
 
 /// Copies in both directions until both sides have finished.

@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -25,7 +26,7 @@ use crate::parts::registry;
 use crate::spec::Spec;
 
 /// The sysctls that the kubelet requires. It would otherwise set them for the whole machine.
-const SYSCTLS: [(&str, &str); 6] = [
+pub(crate) const SYSCTLS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
     ("kernel/panic", "10"),
@@ -39,15 +40,20 @@ pub(super) fn enter(spec: &Spec) -> Result<()> {
     cgroups::create(&spec.cgroup())?;
     let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, spec.ports.api))
         .with_context(|| format!("could not listen on port {}", spec.ports.api))?;
+    unshared(&["node"], &spec.folder, OwnedFd::from(outside))
+}
+
+/// Becomes `unshare`, whose child runs this program with these arguments and the folder as process 1 of new namespaces.
+pub(super) fn unshared(args: &[&str], folder: &Path, input: impl Into<Stdio>) -> Result<()> {
     let unshare = require("unshare", "util-linux")?;
     let error = bare(unshare)
         .args(["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"])
         .args(["--propagation", "private"])
         .arg(std::env::current_exe()?)
-        .arg("node")
-        .arg(&spec.folder)
-        .env(MEMBER_OF, &spec.folder)
-        .stdin(OwnedFd::from(outside))
+        .args(args)
+        .arg(folder)
+        .env(MEMBER_OF, folder)
+        .stdin(input)
         .exec();
     Err(error).context("could not start unshare")
 }
@@ -110,6 +116,14 @@ pub(super) fn serve_images(spec: &Spec) -> Result<()> {
 
 /// Ends all remaining processes and removes the mounts and cgroups. This is the last step before process 1 ends.
 pub(super) fn clear(spec: &Spec) -> Result<()> {
+    end_others();
+    let _ = unmount(spec.layout().data(""), UnmountFlags::DETACH);
+    cgroups::leave();
+    cgroups::remove(&spec.cgroup())
+}
+
+/// Ends all other processes of this process namespace, of which this is process 1.
+pub(super) fn end_others() {
     for _ in 0..100 {
         let others = other_processes();
         if others.is_empty() {
@@ -121,9 +135,6 @@ pub(super) fn clear(spec: &Spec) -> Result<()> {
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         thread::sleep(std::time::Duration::from_millis(20));
     }
-    let _ = unmount(spec.layout().data(""), UnmountFlags::DETACH);
-    cgroups::leave();
-    cgroups::remove(&spec.cgroup())
 }
 
 /// Mounts scratch space for the daemons of a node: a tmpfs on /run, and overlays on folders of the host, so that changes to them
@@ -229,14 +240,14 @@ fn forward(family: Family) -> Result<()> {
 }
 
 /// The program `ip`, in one network.
-struct Ip {
+pub(super) struct Ip {
     program: PathBuf,
     /// The arguments before those of `ip`, if another program runs it.
     before: Vec<String>,
 }
 
 impl Ip {
-    fn here() -> Result<Self> {
+    pub(super) fn here() -> Result<Self> {
         Ok(Self { program: require("ip", "iproute2")?, before: Vec::new() })
     }
 
@@ -246,7 +257,7 @@ impl Ip {
         Ok(Self { program: require("nsenter", "util-linux")?, before: vec![format!("--net={file}"), "--".into(), ip] })
     }
 
-    fn run(&self, args: &str) -> Result<()> {
+    pub(super) fn run(&self, args: &str) -> Result<()> {
         let done = bare(&self.program).args(&self.before).args(args.split(' ')).output()?;
         if !done.status.success() {
             bail!("ip {args}: {}", last_line(&done.stderr));
@@ -255,13 +266,13 @@ impl Ip {
     }
 }
 
-fn tmpfs(on: &Path) -> Result<()> {
+pub(super) fn tmpfs(on: &Path) -> Result<()> {
     fs::create_dir_all(on)?;
     mount("tmpfs", on, "tmpfs", MountFlags::empty(), c"mode=755")
         .with_context(|| format!("could not mount a tmpfs on {}", on.display()))
 }
 
-fn c_string(text: &str) -> Result<std::ffi::CString> {
+pub(super) fn c_string(text: &str) -> Result<std::ffi::CString> {
     Ok(std::ffi::CString::new(text)?)
 }
 

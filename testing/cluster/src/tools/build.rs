@@ -115,6 +115,20 @@ fn go(recipe: &Recipe) -> Command {
     command
 }
 
+/// The folder with the sources of a module that the recipe's `go.mod` requires.
+pub(super) fn module_folder(recipe: &Recipe, module: &str) -> Result<PathBuf> {
+    let go_mod = fs::read_to_string(sources().join(recipe.module).join("go.mod"))?;
+    let version = key::version_of(&go_mod, module).with_context(|| format!("go.mod does not require {module}"))?;
+    let output = go(recipe).args(["mod", "download", "-json", &format!("{module}@{version}")]).output();
+    let output = output.context("could not start go")?;
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let folder = answer["Dir"].as_str().map(PathBuf::from);
+    folder.with_context(|| {
+        let why = answer["Error"].as_str().map_or_else(|| last_line(&output.stderr), str::to_owned);
+        format!("could not download {module}: {why}")
+    })
+}
+
 fn ldflags(recipe: &Recipe, output: &Output, go_mod: &str) -> Result<String> {
     let mut flags = format!("-s -w {}", output.ldflags).trim_end().to_owned();
     if let Some(upstream) = recipe.upstream {

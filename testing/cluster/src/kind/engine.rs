@@ -1,0 +1,206 @@
+//! What runs the nodes of kind: the user's own Docker or Podman, with a published node image; or on a machine without either, or
+//! without a registry, the Docker of [`daemon`](super::daemon), with a node image that this repository builds.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+use super::daemon::Daemon;
+use super::says;
+use crate::missing::{Missing, program};
+use crate::progress::{self, Progress};
+use crate::tools::{Tool, Tools};
+
+/// The environment variable that chooses the engine: `docker`, `podman` or `built`.
+pub(super) const ENGINE: &str = "KIND_ENGINE";
+/// The environment variable that names a published node image, for another version of Kubernetes.
+const NODE_IMAGE: &str = "KIND_NODE_IMAGE";
+
+/// An engine that runs.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) which: Which,
+    /// The image of nodes; `None` for kind's default.
+    pub(super) image: Option<String>,
+    environment: Vec<(&'static str, OsString)>,
+}
+
+/// The engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    Docker,
+    Podman,
+    /// The Docker that this repository unpacks, with the node image that it builds.
+    Built,
+}
+
+/// What connects the pods of different nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Network {
+    /// kind's own network plugin, which also enforces network policies.
+    OfKind,
+    /// Routes that this crate sets.
+    Routes,
+}
+
+impl Which {
+    /// The engine that the user has chosen, or else one that runs, or else the built one.
+    fn choose(wanted: &str, runs: impl Fn(Self) -> bool) -> Result<Self> {
+        Ok(match wanted {
+            "docker" => Self::Docker,
+            "podman" => Self::Podman,
+            "built" => Self::Built,
+            "" => [Self::Docker, Self::Podman].into_iter().find(|engine| runs(*engine)).unwrap_or(Self::Built),
+            other => bail!("{ENGINE} is {other:?}: choose docker, podman or built"),
+        })
+    }
+
+    fn chosen() -> Result<Self> {
+        Self::choose(&std::env::var(ENGINE).unwrap_or_default(), Self::runs)
+    }
+
+    fn program(self) -> &'static str {
+        if self == Self::Podman { "podman" } else { "docker" }
+    }
+
+    /// Whether a daemon of the user answers.
+    fn runs(self) -> bool {
+        let Some(program) = program(self.program()) else { return false };
+        let quiet = || Stdio::null();
+        let answer = Command::new(program).arg("info").stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
+        answer.is_ok_and(|status| status.success())
+    }
+}
+
+impl Engine {
+    /// The chosen engine. Builds and starts what it needs.
+    pub(super) fn ready(progress: Progress<'_>) -> Result<Self> {
+        match Which::chosen()? {
+            Which::Built => {
+                if !rustix::process::geteuid().is_root() {
+                    let advice = "start one of them, or use `sudo --preserve-env`: root can run kind without them";
+                    return Err(Missing(format!("neither Docker nor Podman runs: {advice}")).into());
+                }
+                let (daemon, image) = Daemon::ready(progress)?;
+                Ok(Self::built(&daemon, Some(image)))
+            }
+            users => Self::of_user(users),
+        }
+    }
+
+    /// The chosen engine, if it runs.
+    pub(super) fn running() -> Result<Option<Self>> {
+        match Which::chosen()? {
+            Which::Built => Ok(Daemon::running().map(|daemon| Self::built(&daemon, None))),
+            users => Self::of_user(users).map(Some),
+        }
+    }
+
+    fn of_user(which: Which) -> Result<Self> {
+        if !which.runs() {
+            let program = which.program();
+            let advice = format!("start it, or set {ENGINE}=built to run kind without it");
+            return Err(Missing(format!("{program} does not answer: {advice}")).into());
+        }
+        let environment = match which {
+            Which::Podman => vec![("KIND_EXPERIMENTAL_PROVIDER", "podman".into())],
+            _ => Vec::new(),
+        };
+        let image = std::env::var(NODE_IMAGE).ok().filter(|image| !image.is_empty());
+        Ok(Self { which, image, environment })
+    }
+
+    fn built(daemon: &Daemon, image: Option<String>) -> Self {
+        Self { which: Which::Built, image, environment: daemon.environment() }
+    }
+
+    pub(super) fn network(&self) -> Network {
+        if self.which == Which::Built { Network::Routes } else { Network::OfKind }
+    }
+
+    /// A command of the engine, such as `docker inspect`.
+    pub(super) fn command<const N: usize>(&self, args: [&str; N]) -> Command {
+        let mut command = Command::new(self.which.program());
+        if let Some((_, path)) = self.environment.iter().find(|(name, _)| *name == "PATH") {
+            // `Command` looks the program up in the PATH of this process.
+            let folders = std::env::split_paths(path);
+            if let Some(file) = folders.map(|folder| folder.join(self.which.program())).find(|file| file.is_file()) {
+                command = Command::new(file);
+            }
+        }
+        command.args(args);
+        self.set_up(&mut command);
+        command
+    }
+
+    /// A command of kind.
+    pub(super) fn kind<const N: usize>(&self, args: [&str; N]) -> Result<Command> {
+        let tools = Tools::locate_or_build(&[Tool::Kind], &progress::to_stderr)?;
+        let mut command = Command::new(tools.binary("kind")?);
+        command.args(args);
+        self.set_up(&mut command);
+        Ok(command)
+    }
+
+    fn set_up(&self, command: &mut Command) {
+        if self.which == Which::Built {
+            // What configures the user's own Docker is not for this one, and proxies are out of its reach.
+            for name in ["DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "KIND_EXPERIMENTAL_PROVIDER"] {
+                command.env_remove(name);
+            }
+            for name in ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"] {
+                command.env_remove(name);
+            }
+        }
+        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
+    }
+
+    /// The names of all clusters of kind.
+    pub(super) fn clusters(&self) -> Result<Vec<String>> {
+        Ok(says(self.kind(["get", "clusters"])?)?.lines().map(str::to_owned).collect())
+    }
+
+    /// The names of the nodes of a cluster.
+    pub(super) fn nodes(&self, cluster: &str) -> Result<Vec<String>> {
+        Ok(says(self.kind(["get", "nodes", "--name", cluster])?)?.lines().map(str::to_owned).collect())
+    }
+
+    /// The id, on this machine, of the first process of a node. `None` if its processes are elsewhere, as with a remote Docker.
+    pub(super) fn process_of(&self, node: &str) -> Result<Option<i32>> {
+        let inspected = says(self.command(["inspect", "--format={{.State.Pid}} {{.Id}}", node]))?;
+        let Some((pid, id)) = inspected.trim().split_once(' ') else {
+            bail!("{} printed no process id: {inspected:?}", self.which.program())
+        };
+        Ok(crate::list::outside(pid.parse()?, id))
+    }
+
+    /// Runs a shell script in a node.
+    pub(super) fn run_in(&self, node: &str, script: &str) -> Result<()> {
+        says(self.command(["exec", "--privileged", node, "sh", "-c", script])).map(drop)
+    }
+}
+
+/// The folder with `docker`, before the folders of the PATH.
+pub(super) fn path_with(folder: PathBuf) -> OsString {
+    let rest = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&rest))).unwrap_or(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_engine_is_the_default_and_the_built_one_stands_in_for_it() {
+        let choose = |wanted, running: &[Which]| Which::choose(wanted, |engine| running.contains(&engine)).unwrap();
+        assert_eq!(choose("", &[Which::Docker, Which::Podman]), Which::Docker);
+        assert_eq!(choose("", &[Which::Podman]), Which::Podman);
+        assert_eq!(choose("", &[]), Which::Built);
+        assert_eq!(choose("built", &[Which::Docker]), Which::Built);
+        assert_eq!(choose("docker", &[]), Which::Docker, "the error then says that it does not run");
+        let error = Which::choose("nerdctl", |_| false).unwrap_err().to_string();
+        assert_eq!(error, "KIND_ENGINE is \"nerdctl\": choose docker, podman or built");
+    }
+}
