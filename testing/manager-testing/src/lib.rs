@@ -20,7 +20,6 @@
 //! world.until("the Deployment exists", async || world.get::<Deployment>("memcached-sample").await).await;
 //! ```
 #![deny(missing_docs)]
-
 #![expect(clippy::missing_panics_doc, reason = "a test kit reports failures by panicking")]
 
 mod any_spec;
