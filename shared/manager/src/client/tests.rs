@@ -18,7 +18,7 @@ use super::*;
 use crate::metrics::MetricRegistry;
 
 /// kube reads the file again after a minute.
-const REREAD: Duration = Duration::from_secs(60);
+const REREAD: Duration = Duration::from_mins(1);
 
 fn certificate() -> CertifiedKey<KeyPair> {
     rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate")
