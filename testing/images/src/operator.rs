@@ -213,7 +213,7 @@ mod tests {
         let build = |name: &str| {
             let root = folder.path().join(name);
             workspace(&root);
-            compile(&root, PROGRAMS[0], variant).unwrap()
+            compile(&root, PACKAGES[0], PROGRAMS[0], variant).unwrap()
         };
         let (one, other) = (build("one"), build("another folder/below"));
         assert!(std::fs::read(&one).unwrap() == std::fs::read(other).unwrap(), "the programs differ");
@@ -235,7 +235,7 @@ mod tests {
     fn folder_without_a_workspace_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let variant = Variant { platform: Platform::Amd64, profile: "release", commit: None };
-        let error = compile(folder.path(), PROGRAMS[0], variant).unwrap_err();
+        let error = compile(folder.path(), PACKAGES[0], PROGRAMS[0], variant).unwrap_err();
         assert!(error.to_string().ends_with("is no workspace: it has no Cargo.toml"), "{error}");
     }
 }
