@@ -132,7 +132,10 @@ impl Results {
 fn event_name(binary: &str, test: &str) -> String {
     match binary.split_once("::") {
         Some((package, program)) => format!("{package}::{}${test}", program.rsplit('/').next().unwrap_or(program)),
-        None => format!("{binary}::{}${test}", binary.replace('-', "_")),
+        None => {
+            let library = binary.strip_prefix("operators-").unwrap_or(binary).replace('-', "_");
+            format!("{binary}::{library}${test}")
+        }
     }
 }
 
@@ -183,6 +186,7 @@ not JSON
     #[test]
     fn event_name_joins_package_binary_and_test() {
         assert_eq!(event_name("booking-server", "page::it"), "booking-server::booking_server$page::it");
+        assert_eq!(event_name("operators-api-errors", "it"), "operators-api-errors::api_errors$it");
         assert_eq!(event_name("e2e::chart", "it"), "e2e::chart$it");
         assert_eq!(event_name("xtask::bin/xtask", "tidy::it"), "xtask::xtask$tidy::it");
     }
