@@ -113,7 +113,7 @@ impl Daemon {
         fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
         let spec = DaemonSpec {
             folder: folder.clone(),
-            root: parts.engine.join("root"),
+            root: parts.engine.join("files"),
             images: store.to_path_buf(),
             cgroup: cgroup(),
             idle: IDLE,
@@ -214,11 +214,11 @@ fn succeeds(command: &mut Command) -> bool {
 
 fn unpack_docker(target: &Path, tick: &dyn Fn()) -> Result<()> {
     in_cache(target, tick, |partial, log, tick| {
-        let (root, programs) = (partial.join("root"), partial.join("bin"));
+        let (root, programs) = (partial.join("files"), partial.join("bin"));
         fs::create_dir_all(&programs)?;
         debian::ENGINE.make(&root, log, tick)?;
         debian::link_iptables(&root)?;
-        Ok(std::os::unix::fs::symlink("../root/usr/bin/docker", programs.join("docker"))?)
+        Ok(std::os::unix::fs::symlink("../files/usr/bin/docker", programs.join("docker"))?)
     })
 }
 
