@@ -89,26 +89,26 @@ pub(crate) fn plan(
 ) -> Result<Option<CertificateBundle>, CertificateError> {
     let living = |material: Option<&CertificateBundle>| {
         let material = material?.clone();
-        let authority = Certificate::read(&material.authority.certificate).ok()?;
+        let authority = material.authority.read()?;
         (authority.not_after > now).then_some((material, authority))
     };
     let Some((mut planned, authority)) = living(stored) else {
         // Lost or damaged: clients have to trust what replicas serve until all of them have another certificate.
         let planned = match living(served) {
             Some((served, _)) => publish_ca(served, policy, now),
-            None => fresh(policy, now),
+            None => fresh(policy, now).map(|fresh| with_former(fresh, stored, now)),
         };
         return planned.map(Some);
     };
     planned.former.retain(|former| Certificate::read(former).is_ok_and(|facts| facts.not_after > now));
+    planned.next.take_if(|next| next.read().is_none());
     if trusted && let Some(next) = planned.next.take() {
         planned.former.insert(0, std::mem::replace(&mut planned.authority, next).certificate);
         planned.serving = serve(&planned.authority, policy, now)?;
     } else if is_due(&authority, now) {
         planned = publish_ca(planned, policy, now)?;
     }
-    let serving = Certificate::read(&planned.serving.certificate);
-    if !serving.is_ok_and(|serving| !is_due(&serving, now) && serving.covers(&policy.names)) {
+    if !planned.serving.read().is_some_and(|serving| !is_due(&serving, now) && serving.covers(&policy.names)) {
         planned.serving = serve(&planned.authority, policy, now)?;
     }
     Ok((stored != Some(&planned)).then_some(planned))
@@ -130,6 +130,16 @@ fn fresh(policy: &Policy, now: Timestamp) -> Result<CertificateBundle, Certifica
     let authority = self_sign(policy, now)?;
     let serving = serve(&authority, policy, now)?;
     Ok(CertificateBundle { authority, next: None, former: Vec::new(), serving })
+}
+
+/// Keeps those authorities of the stored bundle trusted that have lost their key: replicas may still serve certificates of them.
+fn with_former(fresh: CertificateBundle, stored: Option<&CertificateBundle>, now: Timestamp) -> CertificateBundle {
+    let authorities =
+        stored.map(|it| [Some(&it.authority), it.next.as_ref()].map(|it| it.map(|pair| &pair.certificate)));
+    let authorities =
+        authorities.into_iter().flatten().flatten().chain(stored.map(|it| &it.former).into_iter().flatten());
+    let living = |it: &&String| Certificate::read(it).is_ok_and(|facts| facts.not_after > now);
+    CertificateBundle { former: authorities.filter(living).cloned().collect(), ..fresh }
 }
 
 fn self_sign(policy: &Policy, now: Timestamp) -> Result<Pair, CertificateError> {

@@ -120,12 +120,7 @@ impl WebhookServer {
                 }
             }
             Source::Own(mut manager) => {
-                let Some(first) = first_round(&mut manager, &health, &stop).await else { return };
-                let Pair { certificate, key } = &first.material.serving;
-                let certificates = match Certificates::from_pem(certificate.as_bytes(), key.as_bytes()) {
-                    Ok(certificates) => certificates,
-                    Err(error) => return health.set(Err(chain(&error))),
-                };
+                let Some((first, certificates)) = first_round(&mut manager, &health, &stop).await else { return };
                 let name = manager.policy.names.first().cloned();
                 let call = move |trusted: Option<String>| {
                     let name = name.clone();
@@ -171,15 +166,22 @@ async fn from_folder(folder: &Path, health: &WebhookHealth, stop: &CancellationT
     }
 }
 
-/// Retries the first round until it succeeds. The API server may be down when we start, but then it calls no webhooks either.
+/// Retries the first round until it results in a usable certificate. The API server may be down when we start, but then it calls no
+/// webhooks either.
 async fn first_round(
     manager: &mut CertificateManager<Trust>,
     health: &WebhookHealth,
     stop: &CancellationToken,
-) -> Option<Round> {
+) -> Option<(Round, Certificates)> {
     for failures in 1.. {
         match manager.round(Timestamp::now()).await {
-            Ok(round) => return Some(round),
+            Ok(round) => {
+                let Pair { certificate, key } = &round.material.serving;
+                match Certificates::from_pem(certificate.as_bytes(), key.as_bytes()) {
+                    Ok(certificates) => return Some((round, certificates)),
+                    Err(error) => health.set(Err(chain(&error))),
+                }
+            }
             Err(error) => health.set(Err(chain(&error))),
         }
         tokio::select! {

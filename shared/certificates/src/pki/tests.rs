@@ -99,6 +99,30 @@ fn expired_or_broken_certificates_are_replaced() {
     assert!(plan(Some(&broken), None, &policy, start(), true).expect("plans").is_some());
 }
 
+/// The certificates are intact, so only the keys tell. Such a pair cannot serve, and such an authority cannot sign.
+#[test]
+fn damaged_or_exchanged_keys_are_replaced() {
+    let (material, other, policy) = (made(&["a"]), made(&["a"]), policy(&["a"]));
+    for key in [String::new(), "garbage".to_owned(), other.serving.key.clone()] {
+        let damaged = |pair: &Pair| Pair { key: key.clone(), ..pair.clone() };
+        let planned = |stored: &CertificateBundle, served| {
+            let planned = plan(Some(stored), served, &policy, start(), true).expect("plans").expect("a change");
+            assert!(planned.serving.read().is_some() && planned.authority.read().is_some(), "{key:?}");
+            planned
+        };
+        let serving = CertificateBundle { serving: damaged(&material.serving), ..material.clone() };
+        assert_eq!(planned(&serving, None).authority, material.authority, "only the broken part is replaced");
+
+        let authority = CertificateBundle { authority: damaged(&material.authority), ..material.clone() };
+        let anew = planned(&authority, None);
+        assert!(anew.bundle().contains(&material.authority.certificate), "what replicas serve stays trusted");
+        assert_eq!(planned(&authority, Some(&material)).authority, material.authority, "this process has the key");
+
+        let next = CertificateBundle { next: Some(damaged(&other.authority)), ..material.clone() };
+        assert_eq!(planned(&next, None), material, "it has signed nothing yet");
+    }
+}
+
 #[test]
 fn lost_ca_stays_trusted_until_its_successor_takes_over() {
     let (served, policy) = (made(&["a"]), policy(&["a"]));
