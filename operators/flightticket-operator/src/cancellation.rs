@@ -54,9 +54,7 @@ impl<'a> Cancellation<'a> {
             wait: None,
         };
         if ticket.spec.deletion_policy == DeletionPolicy::Retain || ticket.observes() {
-            // A ticket that observes the booking of another one keeps nothing.
-            let is_own = !ticket.observes() || cancellation.has_own_booking();
-            if let Some(id) = cancellation.id().filter(|_| is_own) {
+            if let Some(id) = cancellation.id() {
                 cancellation.events.push(Event::normal("Retained", format!("Booking {id} kept")));
             }
         } else if let Some(lack) = lack {
@@ -159,15 +157,12 @@ impl<'a> Cancellation<'a> {
         self.wait = Some(wait);
     }
 
+    /// The ticket's own booking. If a client has wiped the status, only the annotation names it. A ticket that observes the booking
+    /// of another one has none.
     fn id(&self) -> Option<String> {
-        self.update.status.booking_id.clone().or_else(|| self.ticket.claim().booking().map(str::to_owned))
-    }
-
-    /// Whether the status shows a booking under a reference of the ticket.
-    fn has_own_booking(&self) -> bool {
-        let status = &self.update.status;
-        let is_ours = |reference: &String| self.ticket.attempt_of(reference).is_some();
-        status.booking_id.is_some() && status.reference.as_ref().is_some_and(is_ours)
+        let claim = self.ticket.claim();
+        let named = claim.booking().filter(|_| self.update.status.booking_id.is_none() && !self.ticket.observes());
+        self.ticket.own_booking().or(named).map(str::to_owned)
     }
 
     /// Returns the highest attempt that may have been used. If a client has wiped the status, that is unknown, and all references

@@ -109,22 +109,33 @@ impl<'a> Course<'a> {
             course.rest(Wait::Change);
             return course;
         }
-        let status = &mut course.update.status;
-        course.is_retry = status.settled.take().is_some() && !ticket.is_settled();
-        let reference = status.reference.replace(ticket.reference(status.attempt));
-        let is_own = |reference: String| ticket.attempt_of(&reference).is_some();
-        course.is_own = status.booking_id.is_some() && reference.is_none_or(is_own);
+        course.is_retry = course.update.status.settled.take().is_some() && !ticket.is_settled();
+        course.is_own = ticket.own_booking().is_some();
+        if course.shows_another_than_named() {
+            course.forget();
+            (course.update.ready, course.update.synced) = (None, Some(status::not_booked()));
+        } else if course.is_own || course.update.status.booking_id.is_none() {
+            course.update.status.reference = Some(ticket.reference(course.update.status.attempt));
+        }
         if ticket.observes() {
             course.observe();
             return course;
         }
-        let id = status.booking_id.clone().or_else(|| course.claim.booking().map(str::to_owned));
+        let id = course.update.status.booking_id.clone().or_else(|| course.claim.booking().map(str::to_owned));
         match (id, course.claim.id.clone()) {
             (Some(id), _) => course.ask(Request::Get { id }),
             (None, Some(invalid)) => course.settle(Phase::Rejected, not_found(&invalid)),
             (None, None) => course.book(),
         }
         course
+    }
+
+    /// Whether the status shows a booking that the annotation does not name any more. A ticket that manages a booking of its own
+    /// keeps it, whatever the annotation says.
+    fn shows_another_than_named(&self) -> bool {
+        let (shown, named) = (self.update.status.booking_id.as_deref(), self.claim.booking());
+        let follows_annotation = !self.is_own || (self.ticket.observes() && named.is_some());
+        shown.is_some() && shown != named && follows_annotation
     }
 
     /// Returns the next step. The last one is a [`Step::Rest`].
@@ -224,7 +235,7 @@ impl<'a> Course<'a> {
     fn settle(&mut self, phase: Phase, ready: Finding) {
         let status = &mut self.update.status;
         status.phase = phase;
-        status.settled = Some(self.ticket.demand(&self.claim, status.booking_id.is_some()));
+        status.settled = Some(self.ticket.demand(&self.claim, self.is_own));
         self.update.ready = Some(ready);
         self.update.synced = Some(status::not_booked());
         self.rest(Wait::Change);
@@ -377,6 +388,12 @@ impl<'a> Course<'a> {
 
     /// Notes the id of the booking on the object. A request to adopt is done, or no longer has an object.
     fn note(&mut self, id: Option<String>) {
+        if let (Some(id), Some(named)) = (&id, self.claim.booking().filter(|_| self.claim.adopts()))
+            && id != named
+        {
+            let message = format!("Booking {named} is not taken over, because the ticket has booking {id}");
+            self.events.push(Event::warning("AdoptionRefused", message));
+        }
         let claim = Claim { id, adopt: None };
         if self.claim != claim {
             self.claim = claim.clone();

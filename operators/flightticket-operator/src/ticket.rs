@@ -36,6 +36,13 @@ pub struct Claim {
 pub const MOST_ATTEMPTS: u32 = 10;
 
 impl FlightTicket {
+    /// Returns the booking that the status shows, if it is the ticket's own, and not one that the ticket only observes or names.
+    pub fn own_booking(&self) -> Option<&str> {
+        let status = self.status.as_ref()?;
+        let is_own = status.reference.as_ref().is_none_or(|reference| self.attempt_of(reference).is_some());
+        status.booking_id.as_deref().filter(|_| is_own)
+    }
+
     /// Returns namespace and name.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace().unwrap_or_default(), self.name_any())
@@ -94,10 +101,10 @@ impl FlightTicket {
     }
 
     /// Returns a fingerprint of everything in the object that a final answer depends on, with this claim. When it changes, the
-    /// operator tries again. If the booking is known (`is_known`), [`BOOKING_ID`] does not count, because the operator itself
-    /// writes it.
-    pub fn demand(&self, claim: &Claim, is_known: bool) -> String {
-        let claimed = if is_known { None } else { claim.id.as_deref() };
+    /// operator tries again. While the ticket manages a booking of its own (`has_own`), [`BOOKING_ID`] does not count, because the
+    /// operator itself writes it.
+    pub fn demand(&self, claim: &Claim, has_own: bool) -> String {
+        let claimed = if has_own && !self.observes() { None } else { claim.id.as_deref() };
         let generation = self.metadata.generation.unwrap_or_default();
         let texts = format!("{:?}", [claimed, self.annotation(RETRY), claim.adopt.as_deref()]);
         format!("{generation}-{:016x}", xxh3_64(texts.as_bytes()))
@@ -106,7 +113,7 @@ impl FlightTicket {
     /// Whether the answer that the status stores as final is for the object as it is now.
     pub fn is_settled(&self) -> bool {
         self.status.as_ref().is_some_and(|status| {
-            status.settled.as_deref() == Some(&*self.demand(&self.claim(), status.booking_id.is_some()))
+            status.settled.as_deref() == Some(&*self.demand(&self.claim(), self.own_booking().is_some()))
         })
     }
 
@@ -114,10 +121,9 @@ impl FlightTicket {
     /// `Ready`. Other changes wait for the next poll, so that they cause no request to the provider.
     pub fn intent(&self) -> (String, [Option<String>; 2], bool) {
         let status = self.status.as_ref();
-        let is_known = status.is_some_and(|status| status.booking_id.is_some());
         let is_reported = status.is_some_and(|status| status.conditions.iter().any(|it| it.type_ == "Ready"));
         let annotations = [REQUESTED, FORCE_DELETE].map(|name| self.annotation(name).map(str::to_owned));
-        (self.demand(&self.claim(), is_known), annotations, is_reported)
+        (self.demand(&self.claim(), self.own_booking().is_some()), annotations, is_reported)
     }
 }
 
@@ -157,7 +163,7 @@ mod tests {
     #[test]
     fn demand_changes_with_spec_and_user_annotations() {
         let annotated = |name: &str| samples::with(&json!({"metadata": {"annotations": {name: "BK-1"}}}));
-        let demand = |ticket: FlightTicket, is_known| ticket.demand(&ticket.claim(), is_known);
+        let demand = |ticket: FlightTicket, has_own| ticket.demand(&ticket.claim(), has_own);
         let seed = demand(samples::seed(), false);
         for name in [BOOKING_ID, RETRY, ADOPT] {
             assert_ne!(demand(annotated(name), false), seed, "{name}");

@@ -27,6 +27,26 @@ fn adoption_is_consumed_before_the_status_is_written() {
     assert_eq!(poll(&copy, [confirmed()]).said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
 }
 
+#[test]
+fn only_the_named_booking_is_adopted() {
+    let spec = json!({"spec": {"managementPolicy": "Observe"}, "metadata": {"annotations": {BOOKING_ID: "BK-1"}}});
+    let observing = samples::with(&spec);
+    let seen = poll(&observing, [of_another(State::Confirmed, Some("default"))]).stored(&observing);
+    let patch = json!({
+        "metadata": {"generation": 2, "annotations": {BOOKING_ID: "BK-2", ADOPT: "true"}},
+        "spec": {"managementPolicy": "Manage"},
+    });
+    let step = Course::of(&patched(&seen, &patch), SoFar::default()).step();
+    assert_eq!(step, Step::Ask(Request::Get { id: "BK-2".to_owned() }));
+
+    // A ticket with a booking of its own keeps it, and says so.
+    let other = patched(&booked(), &json!({"metadata": {"annotations": {BOOKING_ID: "BK-2", ADOPT: "true"}}}));
+    let kept = poll(&other, [confirmed()]);
+    assert_eq!(kept.steps[1..], [noted(Some("BK-1")), Step::Rest(Wait::Poll)]);
+    let words = "Booking BK-2 is not taken over, because the ticket has booking BK-1";
+    assert_eq!(kept.events, [Event::warning("AdoptionRefused", words)]);
+}
+
 /// Neither the uid of the other object nor its namespace is shown.
 #[test]
 fn booking_of_another_namespace_is_not_adopted() {

@@ -95,6 +95,54 @@ fn observed_booking_is_neither_replaced_nor_cancelled_later() {
     assert_eq!(lost.ops(), ["get", "lookup"]);
 }
 
+/// Whatever the polls in between have found.
+#[test]
+fn observed_booking_that_is_lost_later_is_not_replaced() {
+    let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
+    let ticket = observing(Some("BK-1"));
+    let seen = poll(&ticket, [of_another(State::Confirmed, Some("default"))]).stored(&ticket);
+    for (so_far, answer) in [
+        (SoFar::default(), unknown()),
+        (SoFar::default(), refused(Why::Forbidden)),
+        (SoFar::default(), refused(Why::Missing)),
+        (missing, refused(Why::Missing)),
+    ] {
+        let later = poll_after(&seen, so_far, [answer.clone()]).stored(&seen);
+        let spec = json!({"metadata": {"generation": 2}, "spec": {"managementPolicy": "Manage"}});
+        let managing = patched(&later, &spec);
+        for between in [None, Some(unknown())] {
+            let managing = between.map_or(managing.clone(), |answer| poll(&managing, [answer]).stored(&managing));
+            let lost = poll_after(&managing, missing, [refused(Why::Missing), refused(Why::Missing)]);
+            assert_eq!(lost.ops(), ["get", "lookup"], "{answer:?}");
+            assert_eq!(lost.said(), "Cancelled False/BookingNotFound False/NotBooked for good", "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn ticket_follows_the_annotation_to_another_booking() {
+    let ticket = observing(Some("BK-1"));
+    let seen = poll(&ticket, [of_another(State::Confirmed, Some("default"))]).stored(&ticket);
+    let named =
+        |ticket: &FlightTicket, id: &str| patched(ticket, &json!({"metadata": {"annotations": {BOOKING_ID: id}}}));
+
+    let mistyped = named(&seen, "BK-9");
+    assert_ne!(mistyped.intent(), seen.intent(), "the change ends the wait at once");
+    let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
+    let gone = poll_after(&mistyped, missing, [refused(Why::Missing)]);
+    assert_eq!(gone.update.external().ready.message, "Booking BK-9 does not exist at the provider");
+    assert_eq!(gone.update.status.booking_id, None, "the other booking is not shown any more");
+
+    let hidden = poll(&mistyped, [of_another(State::Confirmed, Some("victim"))]).stored(&mistyped);
+    assert_eq!(poll(&hidden, []).wait(), Wait::Change);
+    let corrected = named(&hidden, "BK-1");
+    assert_ne!(corrected.intent(), hidden.intent());
+    assert_eq!(
+        poll(&corrected, [of_another(State::Confirmed, Some("default"))]).said(),
+        "Booked True/Booked True/UpToDate"
+    );
+}
+
 #[test]
 fn own_booking_is_managed_again_after_it_was_observed() {
     let observing = patched(&booked(), &json!({"spec": {"managementPolicy": "Observe", "number": 3}}));
