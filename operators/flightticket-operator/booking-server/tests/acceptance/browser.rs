@@ -2,14 +2,18 @@
 //! `SCREENSHOTS` names a folder for screenshots.
 
 use std::{
+    ffi::OsStr,
+    fs::DirEntry,
     io::{BufRead as _, BufReader, ErrorKind, Write as _},
     net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use booking_server::Access;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
@@ -20,15 +24,45 @@ use crate::{
 /// Longer than any page takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The `chromedriver`.
-struct Driver(Child);
+/// The `chromedriver`, and the folder of all files of its browser.
+struct Driver {
+    process: Child,
+    folder: PathBuf,
+}
+
+impl Driver {
+    /// Returns `None` if the program is not installed.
+    fn start(program: &OsStr, folder: &Path) -> Option<Self> {
+        let mut driver = Command::new(program);
+        // The browser makes sockets in the folder for temporary files, and leaves them there.
+        driver.arg("--port=0").env("TMPDIR", folder).stdout(Stdio::piped());
+        match driver.spawn() {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            started => Some(Self { process: started.unwrap(), folder: folder.to_owned() }),
+        }
+    }
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let driver = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(driver, rustix::process::Signal::TERM).unwrap();
-        drop(self.0.wait());
+        kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
+        drop(self.process.wait());
+        // A busy driver exits without its browser, whose processes all name their profile.
+        for pid in processes_of(&self.folder) {
+            kill_process(pid, Signal::KILL).ok();
+        }
     }
+}
+
+/// The processes whose command line contains this path.
+fn processes_of(folder: &Path) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").unwrap().map_while(Result::ok);
+    let names_folder = |entry: &DirEntry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&*folder.to_string_lossy())
+    };
+    let pid = |entry: DirEntry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
+    entries.filter(names_folder).filter_map(pid).collect()
 }
 
 /// A browser, driven over the `WebDriver` protocol.
@@ -40,7 +74,7 @@ struct Browser {
 }
 
 impl Drop for Browser {
-    /// Ends the session, and with it the browser. On SIGTERM, a busy driver exits without its browser.
+    /// Ends the session, and with it the browser.
     fn drop(&mut self) {
         let delete = format!("DELETE /session/{} HTTP/1.0\r\nHost: {}\r\n\r\n", self.session, self.address);
         let end = || -> std::io::Result<()> {
@@ -50,14 +84,14 @@ impl Drop for Browser {
             std::io::copy(&mut stream, &mut std::io::sink()).map(drop)
         };
         if let Err(error) = end() {
-            eprintln!("the browser may still run: {error}");
+            eprintln!("the session did not end: {error}");
         }
     }
 }
 
 impl Browser {
-    async fn start(mut driver: Driver, profile: &std::path::Path) -> Self {
-        let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    async fn start(mut driver: Driver, profile: &Path) -> Self {
+        let mut lines = BufReader::new(driver.process.stdout.take().unwrap()).lines().map_while(Result::ok);
         let port = lines
             .find_map(|line| line.split_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok());
         std::thread::spawn(move || lines.for_each(drop));
@@ -132,7 +166,7 @@ impl Browser {
         let Some(folder) = std::env::var_os("SCREENSHOTS") else { return };
         let answer = self.client.raw(Ask::new("GET", format!("/session/{}/screenshot", self.session))).await.unwrap();
         let picture = BASE64_STANDARD.decode(answer.text("value")).unwrap();
-        std::fs::write(std::path::Path::new(&folder).join(format!("{name}.png")), picture).unwrap();
+        std::fs::write(Path::new(&folder).join(format!("{name}.png")), picture).unwrap();
     }
 }
 
@@ -160,13 +194,10 @@ const CONTRAST: &str = r"(() => {
 #[tokio::test(flavor = "multi_thread")]
 async fn status_page_shows_bookings_and_runs_no_injected_script() {
     let program = std::env::var_os("CHROMEDRIVER").unwrap_or_else(|| "chromedriver".into());
-    let driver = match Command::new(&program).arg("--port=0").stdout(Stdio::piped()).spawn() {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return skip::lacking(format!("{} is missing: install the package chromium-driver", program.display()));
-        }
-        started => Driver(started.unwrap()),
-    };
     let folder = tempfile::tempdir().unwrap();
+    let Some(driver) = Driver::start(&program, folder.path()) else {
+        return skip::lacking(format!("{} is missing: install the package chromium-driver", program.display()));
+    };
     let token = folder.path().join("token");
     std::fs::write(&token, "secret").unwrap();
     let served = Served::with(|options| options.access = Access::Tokens(token)).await;
