@@ -35,6 +35,8 @@ const SECRET: (&str, &str, &str, &str) = ("", "v1", "Secret", "secrets");
 /// key of an authority.
 const MADE: [&str; 3] = ["-auth", "-ca", "-tls"];
 const AT_ONCE: usize = 4;
+/// The longest value of a label.
+const LONGEST_LABEL: usize = 63;
 
 /// A child.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +65,9 @@ pub(crate) async fn of(session: &Session, kind: &Kind, object: &DynamicObject) -
     let parameters = ListParams::default().labels(&selector);
     let lists = stream::iter(KINDS).map(async |kind| (kind.2, api(session, object, *kind).list(&parameters).await));
     let (mut children, mut used) = (Children::default(), BTreeSet::new());
+    if name.len() > LONGEST_LABEL {
+        return children; // no label can name the object, so it has no children
+    }
     for (kind, result) in lists.buffered(AT_ONCE).collect::<Vec<_>>().await {
         match result {
             Ok(list) => {

@@ -86,7 +86,9 @@ pub(crate) fn state(kind: &Kind, object: &DynamicObject) -> State {
     } else if let Some(trouble) = holds("Stalled").or_else(|| holds("Degraded")) {
         (Health::Wrong, trouble)
     } else if ready.status == "True" && !is_outdated && object.metadata.deletion_timestamp.is_none() {
-        (Health::Ready, ready)
+        // What is outside of the cluster may differ from the spec.
+        let different = find("Synced").filter(|synced| synced.status == "False");
+        different.map_or((Health::Ready, ready), |different| (Health::Wrong, different))
     } else if ready.status == "False" && holds("Reconciling").is_none() && !is_outdated {
         (Health::Wrong, ready)
     } else {
@@ -144,11 +146,16 @@ pub(crate) mod tests {
         let rolling = condition("Ready", "False", "RollingOut", "1 of 3");
         let reconciling = condition("Reconciling", "True", "RollingOut", "1 of 3");
         let degraded = condition("Degraded", "True", "ImagePull", "no such image");
+        let synced = condition("Synced", "True", "UpToDate", "");
+        let diverged = condition("Synced", "False", "Diverged", "Booking BK-1 is Mumbai -> Lisbon");
         let none = json!({});
         let deleted = json!({"deletionTimestamp": "2026-01-01T00:20:00Z"});
         let paused = json!({"annotations": {"example.com/paused": "true"}});
         for (metadata, generation, conditions, health, reason) in [
             (&none, 2, vec![&ready], Health::Ready, "Ready"),
+            (&none, 2, vec![&ready, &synced], Health::Ready, "Ready"),
+            (&none, 2, vec![&ready, &diverged], Health::Wrong, "Diverged"),
+            (&none, 1, vec![&ready, &diverged], Health::InProgress, "Ready"),
             (&none, 1, vec![&ready], Health::InProgress, "Ready"),
             (&none, 2, vec![&rolling, &reconciling], Health::InProgress, "RollingOut"),
             (&none, 2, vec![&rolling], Health::Wrong, "RollingOut"),
