@@ -21,6 +21,7 @@ pub fn deployment(object: &Foo) -> Deployment {
         name: "nginx".to_owned(),
         image: Some("nginx:latest".to_owned()),
         security_context: Some(SecurityProfile::Baseline.container()),
+        termination_message_policy: Some(workloads::LAST_WORDS.to_owned()),
         ..Container::default()
     };
     Deployment {

@@ -111,10 +111,10 @@ fn policy(memcached: &Memcached) -> Policy {
 }
 
 /// Returns the values that change so that the Secret holds a user and a password, also in the form that memcached reads. Keeps those
-/// that are usable.
+/// that are usable, without the line break that `echo` adds.
 fn passwords(stored: &Values, token: impl FnOnce() -> String) -> Values {
     let word = |key: &str| {
-        let word = stored.get(key).and_then(|value| std::str::from_utf8(value).ok())?;
+        let word = stored.get(key).and_then(|value| std::str::from_utf8(value).ok())?.trim_end_matches(['\r', '\n']);
         let usable = (1..=100).contains(&word.len()) && word.chars().all(|it| it.is_ascii_graphic());
         usable.then_some(word)
     };

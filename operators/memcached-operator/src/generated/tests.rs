@@ -10,6 +10,8 @@ fn passwords_are_made_once_and_follow_what_a_user_writes() {
     let made = |stored: &[(&str, &str)]| passwords(&values(stored), || "random".to_owned());
     let fresh = values(&[("username", "memcached"), ("password", "random"), ("password-file", "memcached:random\n")]);
     assert_eq!(made(&[]), fresh);
+    let echoed = made(&[("username", "memcached"), ("password", "mine\n")]);
+    assert_eq!(echoed, values(&[("password", "mine"), ("password-file", "memcached:mine\n")]));
     let kept: &[_] = &[("username", "memcached"), ("password", "mine"), ("password-file", "memcached:mine\n")];
     assert_eq!(made(kept), Values::new());
     let given: &[_] =

@@ -37,7 +37,7 @@ pub struct TlsSettings {
 
     /// How many days before its end a generated certificate is renewed, which restarts the pods one by one. Default: 30.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 3650))]
+    #[schemars(range(min = 1, max = 3650))]
     pub renewal_days: Option<i32>,
 
     /// Whether memcached checks certificates of clients against the authorities in ca.crt: None does not request any, Request
