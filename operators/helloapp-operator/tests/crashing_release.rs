@@ -116,6 +116,7 @@ async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_
     memory.pass(Duration::from_secs(1)).await;
     assert_eq!(image(&memory), CRASHING);
     cluster.play(&mut memory, 55).await;
+    assert_eq!(notes(&memory, "RolloutFinished"), [""; 0], "a rollout whose pods crash has not finished");
     assert!(status(&memory)["lastAvailableTemplate"].as_str().is_some_and(|it| it.contains(GOOD)));
     cluster.play(&mut memory, 60).await;
     assert_eq!(image(&memory), GOOD);

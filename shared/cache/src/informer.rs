@@ -4,12 +4,18 @@
 //! and decodes objects one by one. A missing CRD or a 403 is a state that heals by itself ([`health`]). Time-outs and back-off
 //! of its connection are in [`watch_connection`].
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use fastrand::Rng;
 use futures::StreamExt;
 use kube::{Client, Resource, core::WatchEvent};
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +26,7 @@ use crate::{
     namespaces::Namespaces,
     object::{ObjectKey, Uid},
     observed::Observed,
-    store::{Delta, Observation, Store},
+    store::{Delta, Observation, Store, Writer},
 };
 
 #[cfg(test)]
@@ -46,27 +52,37 @@ pub struct Informer<R: Representation> {
     pub store: Arc<Store<R>>,
     /// The state of the watches.
     pub health: Arc<InformerHealth>,
-    /// [`Informer::run`] takes them out: a subscriber holds references back to the informer, which would leak as a cycle.
-    subscribers: Mutex<Vec<Subscriber<R::Item>>>,
+    /// Cleared at the end of [`Informer::run`]: a subscriber holds references back to the informer, which would leak as a cycle.
+    subscribers: RwLock<Vec<Subscriber<R::Item>>>,
     /// The newest term for which a caller requested a list, see [`Informer::list_for`].
     wanted: Observed<u64>,
-    /// For each watch, the term in which its last complete list began.
-    listed: Observed<Vec<Option<u64>>>,
+    /// For each watch, when its last complete list began.
+    listed: Observed<Vec<Option<Began>>>,
     namespaces: Namespaces,
     /// One instance, shared by all informers.
     alarm: Arc<RestoreAlarm>,
 }
 
-/// The informer's task calls it for each change, in order. It must not block.
+/// When a list began.
+#[derive(Debug, Clone, Copy)]
+struct Began {
+    term: u64,
+    /// The revision of the namespaces.
+    revision: u64,
+}
+
+/// Called for each change: by the informer's task in order, and by reconciles for their own writes. It must not block.
 pub type Subscriber<I> = Box<dyn Fn(&Delta<I>, Origin) + Send + Sync>;
 
-/// Whether a change came from the watch or from a list.
+/// How the cache learnt of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// From the list at start-up, or from one after a gap in the watch.
     List,
     /// From the watch.
     Live,
+    /// From the answer to a request of this process.
+    Answer,
 }
 
 /// The resource name as in `kubectl get`: `memcacheds.memcached.cache.example.com`.
@@ -81,7 +97,7 @@ impl<R: Representation> Informer<R> {
         Self {
             store: Arc::default(),
             health: Arc::new(InformerHealth::new(R::Kind::kind(&()).into_owned(), resource_name::<R::Kind>())),
-            subscribers: Mutex::default(),
+            subscribers: RwLock::default(),
             wanted: Observed::new(0),
             listed: Observed::default(),
             namespaces,
@@ -94,18 +110,47 @@ impl<R: Representation> Informer<R> {
         self.namespaces.contain(&key.namespace)
     }
 
+    /// Whether the cache has listed the objects of this namespace, if it holds them. When a namespace is added at run time, each
+    /// cache lists on its own, and some do later than others.
+    pub fn has_listed(&self, namespace: &str) -> bool {
+        let joined_in = self.namespaces.joined_in(namespace);
+        // Objects of a cluster-scoped kind do not join.
+        joined_in == 0
+            || !R::Kind::IS_NAMESPACED
+            || self.listed.get().iter().all(|it| it.is_some_and(|it| it.revision >= joined_in))
+    }
+
     /// Stores the API server's answer to one of our requests, see [`Store::observe`]. Returns whether the cache now holds that
     /// answer.
-    pub fn observe(&self, decoded: &Decoded<R::Item>) -> bool {
+    pub fn observe(&self, decoded: &Decoded<R::Item>, writer: Writer) -> bool {
         if !self.holds(&decoded.key) {
             return false;
         }
-        let Observation { is_known, contradicts } = self.store.observe(decoded);
+        let (Observation { is_known, contradicts }, delta) = self.store.observe(decoded);
+        self.notify_others(delta, writer);
         if contradicts && self.alarm.raise() {
             let kind = &*R::Kind::kind(&());
             tracing::warn!(kind, object = %decoded.key, "A resource version came back with other content; all informers relist");
         }
         is_known
+    }
+
+    /// Removes an object that this writer has deleted, see [`Store::observe_gone`].
+    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid, writer: Writer) {
+        self.notify_others(self.store.observe_gone(key, uid), writer);
+    }
+
+    /// Passes on a change by a request of this process. The watch will not: for the cache, its event is no news.
+    fn notify_others(&self, delta: Option<Delta<R::Item>>, writer: Writer) {
+        if let Some(delta) = delta {
+            self.notify(&Delta { writer: Some(writer), ..delta }, Origin::Answer);
+        }
+    }
+
+    fn notify(&self, delta: &Delta<R::Item>, origin: Origin) {
+        for subscriber in &*self.subscribers.read() {
+            subscriber(delta, origin);
+        }
     }
 
     /// Checks a read of an object that the watch selects, and that was absent from the cache when the read began: `absent_at` is
@@ -119,9 +164,9 @@ impl<R: Representation> Informer<R> {
         }
     }
 
-    /// Adds a subscriber. Has no effect after [`Informer::run`] has begun.
+    /// Adds a subscriber. A subscriber must not add another one.
     pub fn subscribe(&self, subscriber: Subscriber<R::Item>) {
-        self.subscribers.lock().push(subscriber);
+        self.subscribers.write().push(subscriber);
     }
 
     /// Returns when the cache holds every object that existed when this was first called with `term`. A watch always lags a
@@ -132,8 +177,9 @@ impl<R: Representation> Informer<R> {
             *wanted = term.max(*wanted);
             is_new
         });
-        let covers =
-            |listed: &Vec<Option<u64>>| !listed.is_empty() && listed.iter().all(|it| it.is_some_and(|it| it >= term));
+        let covers = |listed: &Vec<Option<Began>>| {
+            !listed.is_empty() && listed.iter().all(|it| it.is_some_and(|it| it.term >= term))
+        };
         self.listed.until(covers).await;
     }
 
@@ -146,7 +192,7 @@ impl<R: Representation> Informer<R> {
         selector: Option<String>,
         stop: CancellationToken,
     ) {
-        let subscribers = std::mem::take(&mut *self.subscribers.lock());
+        let _end = ClearSubscribers(&self);
         let scopes = self.namespaces.scopes(R::Kind::IS_NAMESPACED);
         self.health.begin(scopes.len());
         self.store.watch(&scopes);
@@ -156,7 +202,7 @@ impl<R: Representation> Informer<R> {
             let reflector = Reflector::new::<R::Kind>(connection.over(client.clone()), scope, selector.clone());
             // Cluster-scoped kinds are read at once: the namespaces are such a kind.
             let namespaces = if R::Kind::IS_NAMESPACED { self.namespaces.clone() } else { Namespaces::All };
-            let watch = Watch { informer: &*self, index, namespaces, connection, reflector, subscribers: &subscribers };
+            let watch = Watch { informer: &*self, index, namespaces, connection, reflector };
             watch.run(random.fork())
         });
         tokio::select! {
@@ -167,6 +213,16 @@ impl<R: Representation> Informer<R> {
     }
 }
 
+/// The end of [`Informer::run`], also if it is dropped.
+struct ClearSubscribers<'a, R: Representation>(&'a Informer<R>);
+
+impl<R: Representation> Drop for ClearSubscribers<'_, R> {
+    fn drop(&mut self) {
+        let subscribers = std::mem::take(&mut *self.0.subscribers.write());
+        drop(subscribers); // after the lock: it may drop the last reference to something that uses the informer
+    }
+}
+
 /// One running watch of an informer, of all namespaces or of one.
 struct Watch<'a, R: Representation> {
     informer: &'a Informer<R>,
@@ -174,14 +230,6 @@ struct Watch<'a, R: Representation> {
     namespaces: Namespaces,
     connection: Arc<WatchConnection>,
     reflector: Reflector,
-    subscribers: &'a [Subscriber<R::Item>],
-}
-
-/// The result of a complete list.
-struct Listed {
-    version: u64,
-    /// The cluster was restored to an earlier state.
-    went_back: bool,
 }
 
 impl<R: Representation> Watch<'_, R> {
@@ -192,6 +240,8 @@ impl<R: Representation> Watch<'_, R> {
         // The version to watch from; `None` until a list is complete.
         let mut position: Option<u64> = None;
         let mut heeded = alarm.count();
+        // Whether a list, perhaps an unfinished one, has shown that the cluster was restored to an earlier state.
+        let mut was_restored = false;
         self.namespaces.known().await;
         loop {
             let (term, revision) = (*wanted.get(), self.namespaces.revision());
@@ -199,13 +249,13 @@ impl<R: Representation> Watch<'_, R> {
             // A list that an alarm caused must not raise another one.
             let is_free = alarm.count() == heeded;
             heeded = alarm.count();
+            let went_back = AtomicBool::new(false);
             let work = async {
                 if let Some(version) = &mut position {
-                    return self.watch(version).await.map(|()| false);
+                    return self.watch(version).await;
                 }
-                let listed = self.list(term).await?;
-                position = Some(listed.version);
-                Ok(listed.went_back && is_free)
+                position = Some(self.list(Began { term, revision }, &went_back).await?);
+                Ok(())
             };
             let done = tokio::select! {
                 biased;
@@ -214,13 +264,14 @@ impl<R: Representation> Watch<'_, R> {
                 () = self.namespaces.changed_after(revision) => None,
                 done = work => Some(done),
             };
+            was_restored |= went_back.into_inner() && is_free;
             let pause = match done {
                 None => {
                     position = None;
                     continue;
                 }
-                Some(Ok(went_back)) => {
-                    if went_back && alarm.raise() {
+                Some(Ok(())) => {
+                    if std::mem::take(&mut was_restored) && alarm.raise() {
                         heeded = alarm.count(); // this watch has just listed
                     }
                     watched && begun.elapsed() < BRIEF
@@ -248,11 +299,12 @@ impl<R: Representation> Watch<'_, R> {
         }
     }
 
-    /// Lists the scope and brings the store to that state.
-    async fn list(&self, term: u64) -> Result<Listed, Failure> {
+    /// Lists the scope and brings the store to that state. Returns the version of the list. Sets `went_back` as soon as the list
+    /// shows that the cluster was restored to an earlier state.
+    async fn list(&self, began: Began, went_back: &AtomicBool) -> Result<u64, Failure> {
         let Informer { store, health, listed, .. } = self.informer;
         store.begin_list(self.index);
-        let (mut next, mut version, mut went_back) = (String::new(), None, false);
+        let (mut next, mut version) = (String::new(), None);
         loop {
             let text = self.reflector.page(&next).await?;
             let page = Page::read(&text)?;
@@ -261,7 +313,7 @@ impl<R: Representation> Watch<'_, R> {
                 version = Some(shown);
                 if let Err(back) = store.listed_at(self.index, shown) {
                     health.went_back(Some(back));
-                    went_back = true;
+                    went_back.store(true, Ordering::Relaxed);
                 }
             }
             for object in page.items.into_iter().flatten() {
@@ -281,15 +333,15 @@ impl<R: Representation> Watch<'_, R> {
         }
         if rewritten {
             health.went_back(None);
-            went_back = true;
+            went_back.store(true, Ordering::Relaxed);
         }
         health.synced(self.index);
         health.count(store.counts());
         listed.modify(|listed| {
-            listed[self.index] = Some(term);
+            listed[self.index] = Some(began);
             true
         });
-        Ok(Listed { version: version.unwrap_or_default(), went_back })
+        Ok(version.unwrap_or_default())
     }
 
     /// Stores the changes after `version` until the watch ends. Advances `version` with each event.
@@ -329,9 +381,7 @@ impl<R: Representation> Watch<'_, R> {
     }
 
     fn notify(&self, delta: &Delta<R::Item>, origin: Origin) {
-        for subscriber in self.subscribers {
-            subscriber(delta, origin);
-        }
+        self.informer.notify(delta, origin);
     }
 }
 

@@ -34,4 +34,4 @@ pub use namespaces::{Namespaces, SelectedNamespaces};
 pub use object::{
     AppLabels, Head, INSTANCE, MANAGED_BY, ManagedFields, Metadata, NAME, ObjectKey, OwnerReference, Uid, field_manager,
 };
-pub use store::{Delta, Known, Store, Values, Verified};
+pub use store::{Delta, Known, Store, Values, Verified, Writer};

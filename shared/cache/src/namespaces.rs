@@ -1,6 +1,9 @@
 //! Which namespaces the caches hold.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::observed::Observed;
 
@@ -24,7 +27,8 @@ pub struct SelectedNamespaces {
 
 #[derive(Debug, Default)]
 struct Selection {
-    names: BTreeSet<Arc<str>>,
+    /// The names, each with the revision in which it was added.
+    names: BTreeMap<Arc<str>, u64>,
     /// How often the names were set to others; 0 before the first time.
     revision: u64,
 }
@@ -35,7 +39,15 @@ impl Namespaces {
         match self {
             Self::All => true,
             Self::Named(names) => namespace.is_empty() || names.iter().any(|name| name == namespace),
-            Self::Selected(selected) => namespace.is_empty() || selected.selection.get().names.contains(namespace),
+            Self::Selected(selected) => namespace.is_empty() || selected.selection.get().names.contains_key(namespace),
+        }
+    }
+
+    /// Returns the revision in which this namespace was added. A list that began in an earlier one lacks its objects.
+    pub fn joined_in(&self, namespace: &str) -> u64 {
+        match self {
+            Self::Selected(selected) => selected.selection.get().names.get(namespace).copied().unwrap_or_default(),
+            _ => 0,
         }
     }
 
@@ -73,16 +85,20 @@ impl Namespaces {
 
 impl SelectedNamespaces {
     /// Sets the selected namespaces. The caches then list again. Returns the names that were added and those that were removed.
-    pub fn set(&self, names: BTreeSet<Arc<str>>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+    pub fn set(&self, names: &BTreeSet<Arc<str>>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let mut difference = (Vec::new(), Vec::new());
         self.selection.modify(|selection| {
+            let known = &selection.names;
             difference = (
-                names.difference(&selection.names).cloned().collect(),
-                selection.names.difference(&names).cloned().collect(),
+                names.iter().filter(|name| !known.contains_key(*name)).cloned().collect(),
+                known.keys().filter(|name| !names.contains(*name)).cloned().collect(),
             );
-            let is_news = selection.revision == 0 || selection.names != names;
+            let is_news = selection.revision == 0 || difference != (Vec::new(), Vec::new());
             if is_news {
-                *selection = Selection { names, revision: selection.revision + 1 };
+                let revision = selection.revision + 1;
+                let since = |name: &Arc<str>| known.get(name).copied().unwrap_or(revision);
+                let names = names.iter().map(|name| (name.clone(), since(name))).collect();
+                *selection = Selection { names, revision };
             }
             is_news
         });
@@ -99,12 +115,13 @@ mod tests {
         let selected = Arc::new(SelectedNamespaces::default());
         let namespaces = Namespaces::Selected(selected.clone());
         let names = |names: &[&str]| names.iter().map(|name| Arc::from(*name)).collect::<BTreeSet<Arc<str>>>();
-        selected.set(names(&[]));
+        selected.set(&names(&[]));
         assert_eq!(namespaces.revision(), 1, "no namespace is a selection, too");
-        assert_eq!(selected.set(names(&["a", "b"])), (vec!["a".into(), "b".into()], vec![]));
-        assert_eq!(selected.set(names(&["b", "a"])), (vec![], vec![]));
+        assert_eq!(selected.set(&names(&["a", "b"])), (vec!["a".into(), "b".into()], vec![]));
+        assert_eq!(selected.set(&names(&["b", "a"])), (vec![], vec![]));
         assert_eq!(namespaces.revision(), 2);
-        assert_eq!(selected.set(names(&["b", "c"])), (vec!["c".into()], vec!["a".into()]));
+        assert_eq!(selected.set(&names(&["b", "c"])), (vec!["c".into()], vec!["a".into()]));
         assert!(namespaces.contain("c") && namespaces.contain("") && !namespaces.contain("a"));
+        assert_eq!(["a", "b", "c"].map(|name| namespaces.joined_in(name)), [0, 2, 3]);
     }
 }

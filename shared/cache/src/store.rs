@@ -12,7 +12,7 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
-    decode::{AppKey, Content, Decoded, Owner, Representation, Undecodable},
+    decode::{AppKey, CachedMeta, Content, Decoded, Owner, Representation, Undecodable},
     object::{ObjectKey, Uid},
     owned::Fingerprint,
 };
@@ -75,6 +75,22 @@ pub struct Known<I> {
     pub verified: Option<Verified>,
 }
 
+impl<I> Known<I> {
+    /// Whether the fields that are ours have changed since a comparison last found them to be in sync.
+    pub fn is_changed(&self) -> bool {
+        self.verified.is_some_and(|verified| verified.live != self.fingerprint.hash)
+    }
+}
+
+/// A reconcile that writes objects. It knows its own changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Writer {
+    /// A number that no other controller of the process has.
+    pub controller: usize,
+    /// The object that is reconciled.
+    pub key: ObjectKey,
+}
+
 /// A change of the store, passed to subscribers, which decide whether to reconcile.
 #[derive(Debug)]
 pub struct Delta<I> {
@@ -88,6 +104,8 @@ pub struct Delta<I> {
     pub apps: [Option<AppKey>; 2],
     /// The decode error, if this object does not decode. A repeated error makes no delta.
     pub undecodable: Option<Undecodable>,
+    /// The reconcile that made the change, if the cache learnt of it from the answer to a request of that reconcile.
+    pub writer: Option<Writer>,
 }
 
 impl<R: Representation> Default for Store<R> {
@@ -254,22 +272,21 @@ impl<R: Representation> Store<R> {
     /// Stores the answer to a request of ours, unless the watch is already past it. The caller has to find out whether the answer
     /// contains more than our own write: the watch will not report that again.
     ///
+    /// Returns the change too, if there is one: for other readers than the caller, it is news.
+    ///
     /// Ignores an object that does not decode: the watch reports it.
-    pub fn observe(&self, decoded: &Decoded<R::Item>) -> Observation {
+    pub fn observe(&self, decoded: &Decoded<R::Item>) -> (Observation, Option<Delta<R::Item>>) {
         let mut state = self.write();
         let delivered = state.watch_of(&decoded.key).map_or(0, Progress::delivered);
         let is_deleted = decoded.meta.version <= delivered && state.objects.get(&decoded.key).is_none();
-        let Ok(item) = &decoded.item else { return Observation { is_known: false, contradicts: false } };
-        if is_deleted || state.gone.contains_key(&decoded.meta.uid) {
-            return Observation { is_known: false, contradicts: false };
+        if decoded.item.is_err() || is_deleted || state.gone.contains_key(&decoded.meta.uid) {
+            return (Observation { is_known: false, contradicts: false }, None);
         }
         let had_version = |slot: &Slot<R::Item>| slot.meta.version == decoded.meta.version;
         let contradicts =
             state.objects.get(&decoded.key).is_some_and(|old| had_version(old) && !same::<R>(old, decoded));
-        if state.is_news::<R>(decoded) {
-            state.put::<R>(decoded, item);
-        }
-        Observation { is_known: state.objects.get(&decoded.key).is_some_and(had_version), contradicts }
+        let delta = state.upsert::<R>(decoded);
+        (Observation { is_known: state.objects.get(&decoded.key).is_some_and(had_version), contradicts }, delta)
     }
 
     /// If no object has this name according to the cache, returns the version up to which the cache knows that.
@@ -284,13 +301,12 @@ impl<R: Representation> Store<R> {
         self.read().gone.contains_key(&uid)
     }
 
-    /// Removes an object that we deleted. Late events about it do not bring it back.
-    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid) {
+    /// Removes an object that we deleted. Late events about it do not bring it back. Returns the change, if there is one.
+    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid) -> Option<Delta<R::Item>> {
         let mut state = self.write();
-        if state.objects.get(key).is_some_and(|slot| slot.meta.uid == uid) {
-            state.gone.insert(uid, key.namespace.clone());
-            state.remove(key);
-        }
+        state.objects.get(key).filter(|slot| slot.meta.uid == uid)?;
+        state.gone.insert(uid, key.namespace.clone());
+        state.remove(key)
     }
 
     /// Begins a list of this watch's scope, before its first request. Discards an unfinished one.
@@ -401,7 +417,7 @@ impl<I> State<I> {
         let key = &decoded.key;
         let item = match &decoded.item {
             Ok(item) => item,
-            Err(error) => return self.record_undecodable(key, error),
+            Err(error) => return self.record_undecodable(key, error, &decoded.meta),
         };
         if !self.is_news::<R>(decoded) {
             self.undecodable.remove(key);
@@ -420,6 +436,7 @@ impl<I> State<I> {
             owners: [old.and_then(|old| old.meta.owner.clone()), decoded.meta.owner.clone()],
             apps: [old.and_then(|old| old.meta.app.clone()), decoded.meta.app.clone()],
             undecodable: None,
+            writer: None,
         };
         self.put::<R>(decoded, item);
         changed.then_some(delta)
@@ -448,20 +465,18 @@ impl<I> State<I> {
     }
 
     /// Records an object that does not decode, and removes its last good form from the cache, which is stale.
-    fn record_undecodable(&mut self, key: &ObjectKey, error: &Undecodable) -> Option<Delta<I>> {
+    fn record_undecodable(&mut self, key: &ObjectKey, error: &Undecodable, meta: &CachedMeta) -> Option<Delta<I>> {
         let known = self.undecodable.insert(key.clone(), error.clone());
         let removed = self.remove(key);
         if removed.is_none() && known.is_some_and(|known| known == *error) {
             return None;
         }
-        let before = removed.and_then(|delta| delta.items.into_iter().flatten().next());
-        Some(Delta {
-            key: key.clone(),
-            items: [before, None],
-            owners: [None, None],
-            apps: [None, None],
-            undecodable: Some(error.clone()),
-        })
+        let (mut items, mut owners, mut apps) = ([None, None], [None, None], [None, None]);
+        if let Some(removed) = removed {
+            (items, owners, apps) = (removed.items, removed.owners, removed.apps);
+        }
+        (owners[1], apps[1]) = (meta.owner.clone(), meta.app.clone());
+        Some(Delta { key: key.clone(), items, owners, apps, undecodable: Some(error.clone()), writer: None })
     }
 
     fn remove(&mut self, key: &ObjectKey) -> Option<Delta<I>> {
@@ -473,6 +488,7 @@ impl<I> State<I> {
             owners: [slot.meta.owner, None],
             apps: [slot.meta.app, None],
             undecodable: None,
+            writer: None,
         })
     }
 }

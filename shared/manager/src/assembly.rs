@@ -55,14 +55,15 @@ pub(crate) struct Wired {
     pub(crate) assembly: Assembly,
     /// The tasks that keep the caches up to date and wake objects, with their names.
     pub(crate) tasks: Vec<(String, Task)>,
-    /// Sends events until `flush_events` is cancelled, and then those that are still in the buffer.
+    /// Sends events until [`finished`](Self::finished) is cancelled, and then those that are still in the buffer.
     pub(crate) events: Task,
     /// Runs the workers until `stop` is cancelled; with an election, whenever this process leads.
     pub(crate) workers: Task,
     /// The health of the election, if there is one.
     pub(crate) election: Option<Health>,
     pub(crate) stop: CancellationToken,
-    pub(crate) flush_events: CancellationToken,
+    /// To be cancelled when the workers have ended: until then, they need the caches, and emit events.
+    pub(crate) finished: CancellationToken,
 }
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -70,9 +71,9 @@ pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Wires everything that `manager` has collected. Runs nothing yet.
 pub(crate) fn wire(manager: Manager, connections: Connections) -> Wired {
     let Connections { client, clock, random, metrics, instance, elector } = connections;
-    let (stop, flush_events) = (CancellationToken::new(), CancellationToken::new());
+    let (stop, finished) = (CancellationToken::new(), CancellationToken::new());
     let (recorder, events) =
-        Recorder::new(client.clone(), instance, metrics.clone(), clock.clone(), random.clone(), flush_events.clone());
+        Recorder::new(client.clone(), instance, metrics.clone(), clock.clone(), random.clone(), finished.clone());
     let elector = elector.map(|(elector, config)| {
         metrics.leader_status.with_label_values(&[&config.name]).set(0);
         elector.observed_by(LeadershipMetrics { metrics: metrics.clone(), recorder: recorder.clone(), config })
@@ -96,10 +97,10 @@ pub(crate) fn wire(manager: Manager, connections: Connections) -> Wired {
     for certificate in &manager.certificates {
         certificate.connect(&environment);
     }
-    let (assembly, tasks) = Assembly::new(manager, &environment, &stop);
+    let (assembly, tasks) = Assembly::new(manager, &environment, &stop, &finished);
     let election = elector.as_ref().map(Elector::health);
     let workers = Box::pin(work(assembly.workers(&environment.settings), elector, leading, stop.clone()));
-    Wired { assembly, tasks, events: Box::pin(events), workers, election, stop, flush_events }
+    Wired { assembly, tasks, events: Box::pin(events), workers, election, stop, finished }
 }
 
 /// Runs the workers at once or, with an election, whenever this process leads.
@@ -116,7 +117,12 @@ async fn work(workers: Workers, elector: Option<Elector>, leading: Leading, stop
 
 impl Assembly {
     /// Returns the controllers and informers, and the tasks that keep the caches up to date and wake objects.
-    fn new(manager: Manager, environment: &Arc<Environment>, stop: &CancellationToken) -> (Self, Vec<(String, Task)>) {
+    fn new(
+        manager: Manager,
+        environment: &Arc<Environment>,
+        stop: &CancellationToken,
+        finished: &CancellationToken,
+    ) -> (Self, Vec<(String, Task)>) {
         let settings = &environment.settings;
         let (mut informers, select) = namespaces::choose(settings);
         let built: Vec<_> = manager
@@ -127,7 +133,7 @@ impl Assembly {
         let (controllers, streams): (Vec<Running>, Vec<_>) =
             built.into_iter().map(|built| built.start(environment.clone())).unzip();
         let controllers = Arc::new(controllers);
-        let (informers, mut tasks) = informers.start(&environment.client, environment.random.rng(), stop);
+        let (informers, mut tasks) = informers.start(&environment.client, environment.random.rng(), finished);
         tasks.extend(select.map(|task| ("selector of namespaces".to_owned(), until(task, stop))));
         for (controller, streams) in controllers.iter().zip(streams) {
             let name = format!("stream that wakes objects of kind {}", controller.kind);

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use cache::{AppKey, Full, Informer, InformerHealth, ObjectKey, Projected, Store, Uid};
+use cache::{AppKey, Full, Informer, InformerHealth, ObjectKey, Projected, Representation, Store, Uid};
 use jiff::Timestamp;
 use kube::{Client, Resource, ResourceExt, core::NamespaceResourceScope};
 use parking_lot::Mutex;
@@ -120,7 +120,11 @@ pub(crate) struct Caches {
     by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     /// The health of informers whose kinds may not be installed.
     pub(crate) optional: Vec<Arc<InformerHealth>>,
+    /// For each cache, whether it has listed the objects of a namespace, or has none because its kind is not installed.
+    listed: Vec<HasListed>,
 }
+
+type HasListed = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// The state of one reconcile.
 #[derive(Debug)]
@@ -339,8 +343,14 @@ impl Names {
 }
 
 impl Caches {
-    pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, cache: Arc<T>) {
-        self.by_type.insert(TypeId::of::<T>(), cache);
+    pub(crate) fn insert<R: Representation>(&mut self, informer: Arc<Informer<R>>) {
+        self.by_type.insert(TypeId::of::<Informer<R>>(), informer.clone());
+        self.listed.push(Box::new(move |namespace| informer.has_listed(namespace) || !informer.health.is_installed()));
+    }
+
+    /// Whether every cache has listed the objects of this namespace.
+    pub(crate) fn have_listed(&self, namespace: &str) -> bool {
+        self.listed.iter().all(|has_listed| has_listed(namespace))
     }
 
     fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {

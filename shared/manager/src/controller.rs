@@ -41,7 +41,7 @@ use deletion::Cleanup;
 pub use deletion::{Deletion, Finalize};
 
 use queue_metrics::QueueMetrics;
-use related::{by_labels, by_labels_and_owner, by_map, by_reference, waking};
+use related::{by_labels, by_labels_and_owner, by_map, by_reference, is_own_write, waking};
 use running::WiredController;
 pub(crate) use running::{Running, Start};
 use wake_filter::{Part, WakeFilter};
@@ -215,7 +215,7 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         self.children.push(C::kind(&()).into_owned());
         self.sources.push(Box::new(move |wiring| {
             let informer = wiring.informers.projected::<C>(wiring.app);
-            informer.subscribe(waking::<C>(wiring.queue, by_labels_and_owner::<K, C>(wiring)));
+            informer.subscribe(waking::<C>(wiring, by_labels_and_owner::<K, C>(wiring)));
             note(wiring.caches, &informer.health);
             wiring.caches.insert(informer);
         }));
@@ -234,7 +234,7 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         self.sources.push(Box::new(|wiring| {
             let informer = wiring.informers.projected::<C>(wiring.app);
             informer.health.require();
-            informer.subscribe(waking::<C>(wiring.queue, by_labels::<K, C>(wiring.app)));
+            informer.subscribe(waking::<C>(wiring, by_labels::<K, C>(wiring.app)));
             wiring.caches.insert(informer);
         }));
         self
@@ -257,8 +257,7 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
             let values = move |object: &_| index(object).iter().map(ObjectKey::to_string).collect();
             informer.store.index_cluster(index_of_watched::<K, C>(), Box::new(values));
             informer.health.require();
-            informer
-                .subscribe(waking::<C>(wiring.queue, by_map::<K, C, _>(wiring.primary, move |object: &_| map(object))));
+            informer.subscribe(waking::<C>(wiring, by_map::<K, C, _>(wiring.primary, move |object: &_| map(object))));
             wiring.caches.insert(informer);
         }));
         self
@@ -284,7 +283,7 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         self.sources.push(Box::new(move |wiring| {
             let informer = wiring.informers.projected_whole::<C>();
             informer.health.require();
-            informer.subscribe(waking::<C>(wiring.queue, by_reference::<K, C>(wiring.primary, index)));
+            informer.subscribe(waking::<C>(wiring, by_reference::<K, C>(wiring.primary, index)));
             wiring.caches.insert(informer);
         }));
         self
@@ -429,9 +428,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         let (mut caches, memory) = (Caches::default(), Arc::<Memory>::default());
         let filter = WakeFilter::new(self.options.wakes_on.take(), primary.store.clone(), memory.clone());
         let filter = Arc::new(filter);
-        let (primary_queue, primary_filter) = (queue.clone(), filter.clone());
+        let (primary_queue, primary_filter, controller) = (queue.clone(), filter.clone(), memory.controller());
         primary.subscribe(Box::new(move |delta, origin| {
-            if primary_filter.passes(&delta.key) {
+            if !is_own_write(delta, controller, &delta.key) && primary_filter.passes(&delta.key) {
                 wake(&primary_queue, delta.key.clone(), priority(origin), &Cause::Change(origin));
             }
         }));
@@ -484,7 +483,7 @@ type Build = Box<dyn FnOnce(&Environment, &mut Informers, ChildMetrics) -> Box<d
 /// Live changes overtake the listed objects that a start or a gap in the watch puts into the queue.
 fn priority(origin: Origin) -> Priority {
     match origin {
-        Origin::Live => Priority::LIVE,
+        Origin::Live | Origin::Answer => Priority::LIVE,
         Origin::List => Priority::LOW,
     }
 }

@@ -186,19 +186,28 @@ impl Sender {
         let namespace =
             if posted.regarding.key.namespace.is_empty() { "default" } else { &posted.regarding.key.namespace };
         let http = Http::new(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"));
-        let request = if count > 1 {
+        if count > 1 {
             let patch = json!({"series": {"count": count, "lastObservedTime": micro_time((self.clock)())}});
-            http.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-        } else {
-            let body = body(&name, namespace, &self.instance, &posted, (self.clock)());
-            http.create(&PostParams::default(), body.to_string().into_bytes())
-        };
-        let Ok(request) = request else { return };
+            let patch = http.patch(&name, &PatchParams::default(), &Patch::Merge(patch));
+            if !self.request(patch).await {
+                return;
+            }
+            // The first request has failed, or a client has deleted the event.
+        }
+        let body = body(&name, namespace, &self.instance, &posted, (self.clock)());
+        self.request(http.create(&PostParams::default(), body.to_string().into_bytes())).await;
+    }
+
+    /// Sends a request. Returns whether the API server has answered that there is no such event.
+    async fn request(&self, request: Result<http::Request<Vec<u8>>, kube::core::request::Error>) -> bool {
+        let Ok(request) = request else { return false };
         match tokio::time::timeout(Duration::from_secs(5), self.client.request_text(request)).await {
             Ok(Ok(_)) => {}
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => return true,
             Ok(Err(error)) => tracing::debug!(error = api_errors::chain(&error), "An event could not be sent"),
             Err(_) => tracing::debug!("Sending an event timed out"),
         }
+        false
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Harness {
     assembly: Assembly,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
-    flush_events: CancellationToken,
+    finished: CancellationToken,
     workers: JoinSet<()>,
     tasks: JoinSet<()>,
 }
@@ -106,7 +106,7 @@ impl Harness {
             tasks.spawn(task);
         }
         workers.spawn(wired.workers);
-        Self { assembly: wired.assembly, metrics, stop: wired.stop, flush_events: wired.flush_events, workers, tasks }
+        Self { assembly: wired.assembly, metrics, stop: wired.stop, finished: wired.finished, workers, tasks }
     }
 
     /// Returns what a scrape of the metrics would return.
@@ -118,7 +118,7 @@ impl Harness {
     pub async fn stop(&mut self) {
         self.stop.cancel();
         while self.workers.join_next().await.is_some() {}
-        self.flush_events.cancel();
+        self.finished.cancel();
         while self.tasks.join_next().await.is_some() {}
     }
 

@@ -58,7 +58,7 @@ async fn select(
     namespaces.list_for(0).await;
     loop {
         let names: BTreeSet<Arc<str>> = namespaces.store.keys().into_iter().map(|key| key.name).collect();
-        let (added, removed) = selected.set(names);
+        let (added, removed) = selected.set(&names);
         if !added.is_empty() || !removed.is_empty() {
             tracing::info!(?added, ?removed, "The selected namespaces have changed");
         }

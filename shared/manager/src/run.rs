@@ -90,7 +90,7 @@ pub(crate) async fn run(
     let mut signals = Signals::new()?; // before anything starts that has to be shut down in order
     let connections =
         Connections { client: client.clone(), clock, random, metrics: metrics.clone(), instance: instance(), elector };
-    let Wired { assembly, tasks: named, events, workers, election, stop, flush_events } = wire(manager, connections);
+    let Wired { assembly, tasks: named, events, workers, election, stop, finished } = wire(manager, connections);
 
     let mut tasks = Tasks { set: JoinSet::new() };
     let serving = CancellationToken::new();
@@ -143,7 +143,7 @@ pub(crate) async fn run(
         _ = working => {} // running reconciles first, then the lease
         () = signals.next() => return Err(Fatal::SecondSignal),
     }
-    flush_events.cancel();
+    finished.cancel();
     drop(events.await);
     serving.cancel();
     tasks.finish().await;

@@ -87,5 +87,6 @@ fn seen(origin: Origin) -> &'static str {
     match origin {
         Origin::Live => "changed",
         Origin::List => "listed",
+        Origin::Answer => "was changed by another reconcile",
     }
 }

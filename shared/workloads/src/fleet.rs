@@ -71,6 +71,7 @@ impl Fleet<'_> {
             problems,
             ready: self.ready(&rollout),
             stays_ready: false,
+            is_settled: self.deployment.is_some_and(|it| it.available() >= self.size),
             own: Vec::new(),
             recheck: diagnosis.recheck.into_iter().chain(wait.flatten()).min(),
         }

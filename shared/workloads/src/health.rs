@@ -40,6 +40,9 @@ pub struct Health {
     pub ready: Verdict,
     /// Problems do not make the object unready: `ready` applies unchanged.
     pub stays_ready: bool,
+    /// Whether all pods have been ready for as long as they must be. The end of a rollout is reported only then: a program may
+    /// crash soon after its start.
+    pub is_settled: bool,
     /// Conditions that only this kind has, by their types.
     pub own: Vec<(&'static str, Verdict)>,
     /// When to reconcile again, because time alone changes a verdict then (a threshold).
@@ -50,6 +53,15 @@ impl Health {
     /// Returns the health of a kind that reports only `Ready`.
     pub fn of(ready: Verdict) -> Self {
         let (problems, own) = (Vec::new(), Vec::new());
-        Self { available: None, progressing: None, problems, ready, stays_ready: false, own, recheck: None }
+        Self {
+            available: None,
+            progressing: None,
+            problems,
+            ready,
+            stays_ready: false,
+            is_settled: true,
+            own,
+            recheck: None,
+        }
     }
 }

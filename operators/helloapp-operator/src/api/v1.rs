@@ -197,7 +197,7 @@ pub struct HelloAppSpec {
 
     /// What the operator does when a change makes no progress for rollout.progressDeadlineSeconds. Never: it reports the problem.
     /// OnStall: it also restores the last available pod template, until spec results in another template; a new size does not.
-    /// Without a probe, a new pod then counts as available after 30 seconds at the earliest. Default: Never.
+    /// Without a probe, a new pod then counts as available after 30 seconds at the earliest, or shortly before a shorter deadline. Default: Never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
 

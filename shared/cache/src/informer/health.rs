@@ -117,6 +117,11 @@ impl InformerHealth {
         self.installed.load(Ordering::Relaxed)
     }
 
+    /// Whether the API server says that it does not have the kind. False while the kind is not listed yet, or cannot be listed.
+    pub fn is_missing(&self) -> bool {
+        *self.phase.get() == Phase::NotInstalled
+    }
+
     /// Marks the kind as required: a controller depends on it.
     pub fn require(&self) {
         self.required.store(true, Ordering::Relaxed);
@@ -124,7 +129,7 @@ impl InformerHealth {
 
     /// Whether the cluster lacks the kind and no controller requires it.
     pub(super) fn is_optional_and_missing(&self) -> bool {
-        !self.required.load(Ordering::Relaxed) && *self.phase.get() == Phase::NotInstalled
+        !self.required.load(Ordering::Relaxed) && self.is_missing()
     }
 
     /// Time since the last message on the quietest watch; `None` until each watch has received one.

@@ -61,7 +61,9 @@ impl Progress {
     }
 
     pub(super) fn begin_list(&mut self, deleted: Vec<Uid>) {
-        self.listing = Some(Listing { version: 0, seen: HashSet::new(), deleted, rewritten: false });
+        // What an unfinished list has found out about the cluster is still true, and the next one will not find it again.
+        let rewritten = self.listing.take().is_some_and(|unfinished| unfinished.rewritten);
+        self.listing = Some(Listing { version: 0, seen: HashSet::new(), deleted, rewritten });
     }
 
     /// Records the version of the first page. Returns the uids that we had deleted before the list.

@@ -212,10 +212,10 @@ fn other_content_under_the_same_version_is_accepted() {
             "event" => assert!(deliver(&store, &other).is_some()),
             _ => {
                 assert_eq!(
-                    store.observe(&object("a", "1", 100, 3)),
+                    store.observe(&object("a", "1", 100, 3)).0,
                     Observation { is_known: true, contradicts: false }
                 );
-                assert_eq!(store.observe(&other), Observation { is_known: true, contradicts: true });
+                assert_eq!(store.observe(&other).0, Observation { is_known: true, contradicts: true });
             }
         }
         assert_eq!(replicas(&store, "a"), Some(4), "{by}");
@@ -258,6 +258,7 @@ fn undecodable_object_is_set_aside_and_reported_once() {
         Decoded::read::<Projected<Deployment>>(&text.to_string()).expect("a name")
     };
     let delta = deliver(&store, &broken(6)).expect("a delta with the error");
+    assert!(delta.owners[0].is_some() && delta.apps[0].is_some(), "its owner is woken");
     assert!(delta.undecodable.is_some_and(|undecodable| undecodable.error.contains("three")));
     assert_eq!(replicas(&store, "a"), None);
     assert_eq!(store.counts(), (0, 1));
@@ -314,7 +315,7 @@ fn an_index_is_exact_after_every_change() {
             1 => {
                 store.observe(&changed);
             }
-            2 => store.observe_gone(&changed.key, changed.meta.uid),
+            2 => drop(store.observe_gone(&changed.key, changed.meta.uid)),
             _ => drop(deliver(&store, &changed)),
         }
         for value in ["0", "1", "2", "some", "3"] {

@@ -13,6 +13,7 @@ fn health() -> Health {
         problems: Vec::new(),
         ready: Verdict::yes("Ready", "all 3 nodes are ready"),
         stays_ready: false,
+        is_settled: true,
         own: Vec::new(),
         recheck: None,
     }

@@ -68,7 +68,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     fn take(&self, answer: &str) -> Result<Taken<K>, Error> {
         let decoded = self.readable(Decoded::read::<Full<K>>(answer))?;
-        let is_known = self.controller.primary.observe(&decoded);
+        let is_known = self.controller.primary.observe(&decoded, self.writer());
         let object = decoded.item.map_err(|undecodable| Error::Other(String::from(undecodable.error).into()))?;
         Ok(Taken { object, is_known })
     }

@@ -18,7 +18,7 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use api_errors::Class;
 use cache::{
-    Decoded, Head, Metadata, ObjectKey, Projected, Uid, Undecodable, owned::exchange_alternatives, resource_name,
+    Decoded, Head, Known, Metadata, ObjectKey, Projected, Uid, Undecodable, owned::exchange_alternatives, resource_name,
 };
 use kube::Resource;
 use serde_json::Value;
@@ -134,9 +134,11 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     /// Makes the child match the target. Sends nothing if it already does.
     async fn match_target<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
-        if self.controller.capabilities.optional.contains(&resource_name::<C>()) && !self.installed::<C>() {
-            self.report_missing(requests);
-            return Ok(None);
+        if self.controller.capabilities.optional.contains(&resource_name::<C>()) {
+            self.report_missing(requests, self.informer::<C>().health.is_missing());
+            if !self.installed::<C>() {
+                return Ok(None);
+            }
         }
         // The writes are boxed so that the future stays small: most reconciles write nothing.
         let written = match self.store::<C>().known(&target.key) {
@@ -296,6 +298,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         }
         let known = self.store::<C>().known(&target.key);
         let (is_lost, verified) = (known.is_none(), known.as_ref().and_then(|known| known.verified));
+        let is_changed = known.as_ref().is_some_and(Known::is_changed);
         if !adopted && self.waits(requests, target, &difference.changes) {
             return Ok(known.map(|known| known.item));
         }
@@ -321,7 +324,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         {
             let answer = requests.json_patch(&target.key, &operations).await?;
             self.controller.children.wrote(requests.kind(), Written::Updated);
-            let before = Before { metadata: &metadata, verified, is_lost };
+            let before = Before { metadata: &metadata, verified, is_changed, is_lost };
             self.report_applied::<C>(requests, target, before, difference, &answer)?;
             return Box::pin(self.change::<C>(requests, target, &answer, true)).await;
         }
@@ -340,7 +343,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             let text = format!("Adopted {} \"{}\"", requests.kind(), target.key.name);
             self.child_event(requests, &target.key, &applied.uid, "Adopted", text);
         } else {
-            let before = Before { metadata: &metadata, verified, is_lost };
+            let before = Before { metadata: &metadata, verified, is_changed, is_lost };
             self.report_applied::<C>(requests, target, before, difference, &answer)?;
         }
         Ok(Some(applied))
@@ -372,7 +375,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let decode_error = requests.undecodable("read", &target.key);
         let decoded = Decoded::read::<Projected<C>>(answer).map_err(&decode_error)?;
         let store = self.store::<C>();
-        self.informer::<C>().observe(&decoded);
+        self.informer::<C>().observe(&decoded, self.writer());
         self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
         store.verify(&target.key, decoded.meta.uid, target.verified(decoded.meta.fingerprint.hash));
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);
@@ -395,6 +398,9 @@ impl<K: Primary, S: Shared> Context<K, S> {
             Class::Rejected => (ProblemKind::CHILD_REJECTED, Again::Backoff),
             Class::Quota => (ProblemKind::QUOTA_EXCEEDED, Again::Backoff),
             Class::Forbidden => (ProblemKind::FORBIDDEN, Again::After(POLL_INTERVAL)),
+            // The namespace of a namespaced object goes with the object. A cluster-scoped one stays, and nothing may wake it when
+            // the namespace is gone.
+            Class::NamespaceTerminating if !K::IS_NAMESPACED => (WAITING, Again::After(POLL_INTERVAL)),
             _ => return Err(error),
         };
         self.refuse(Problem::new(kind, error.chain()), again);

@@ -55,6 +55,11 @@ pub(crate) struct Rollout {
 const SMALL: usize = 64;
 
 impl Memory {
+    /// A number that no other controller of the process has: each has one memory, which does not move.
+    pub(crate) fn controller(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// Changes what is remembered of the object. `change` must not block.
     pub(super) fn modify<R>(&self, key: &ObjectKey, change: impl FnOnce(&mut Remembered) -> R) -> R {
         let mut all = self.0.lock();

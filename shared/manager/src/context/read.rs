@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use api_errors::Class;
-use cache::{Decoded, ObjectKey, Projected};
+use cache::{Decoded, ObjectKey, Projected, Writer};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Resource, core::NamespaceResourceScope};
 use sha2::{Digest, Sha256};
@@ -214,6 +214,11 @@ impl<K: Primary, S: Shared> Context<K, S> {
         Ok(Some(SecretValues { values }))
     }
 
+    /// This reconcile, as the one that writes.
+    pub(super) fn writer(&self) -> Writer {
+        Writer { controller: self.controller.memory.controller(), key: self.reconciliation.key.clone() }
+    }
+
     /// Returns the key of an object in the same namespace, or of a cluster-scoped one if this one is.
     pub(super) fn neighbour(&self, name: &str) -> ObjectKey {
         ObjectKey { namespace: self.reconciliation.key.namespace.clone(), name: name.into() }
@@ -228,7 +233,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ) -> Result<Arc<Live<C::View>>, Error> {
         let decode_error = requests.undecodable("read", key);
         let decoded = Decoded::read::<Projected<C>>(answer).map_err(&decode_error)?;
-        self.informer::<C>().observe(&decoded);
+        self.informer::<C>().observe(&decoded, self.writer());
         decoded.item.map_err(|undecodable| {
             Error::Other(format!("{} \"{}\" does not decode: {}", requests.kind(), key.name, undecodable.error).into())
         })

@@ -1,8 +1,10 @@
 //! Writes the status: only if it differs, with one write for a burst of changes, and with an event for a new problem.
 
 use api_errors::Class;
+use cache::Metadata;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -65,7 +67,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let ready = is_true(&conditions, "Ready");
         let became_ready = ready && !is_true(stored, "Ready");
         let (since, over) = (rolling_since(stored), is_over(&conditions));
-        let degraded = degraded_because(&conditions);
+        let (degraded, is_settled) = (degraded_because(&conditions), report.health.is_settled);
         let urgency = if became_ready && urgency == Urgency::MayWait { Urgency::Now } else { urgency };
         let written = self.write_status(report.status, conditions, urgency).await?;
         if written {
@@ -78,7 +80,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         }
         // Report the end of a rollout once: if the stored status still shows the rollout, wait for the write that ends it.
         if over && (written || since.is_none()) {
-            self.tell_rollout_finished(since, degraded.as_deref());
+            self.tell_rollout_finished(since, is_settled, degraded.as_deref());
         }
         Ok(())
     }
@@ -178,8 +180,9 @@ impl<K: Primary, S: Shared> Context<K, S> {
             None => Value::Null,
         };
         let change = difference(&old, new);
-        let basis = if fenced { Some(Basis::version(&*object)) } else { Basis::conditions(&old) };
-        let operations = |basis| operations(&self.reconciliation.uid, basis, &old, &change);
+        let stored = self.stored_status(&object).unwrap_or(old);
+        let basis = if fenced { Some(Basis::version(&*object)) } else { Basis::conditions(&stored) };
+        let operations = |basis| operations(&self.reconciliation.uid, basis, &stored, &change);
         let answer = match requests.json_patch_status(key, &operations(basis.as_ref())).await {
             Err(error) if error.class() == Class::Conflict && !fenced && self.has_these_conditions().await? => {
                 // The test failed only because the conditions are stored in another notation, such as a time with fractions.
@@ -203,6 +206,21 @@ impl<K: Primary, S: Shared> Context<K, S> {
         Ok(true)
     }
 
+    /// Returns the status as the API server stores it. The typed one may have more: the defaults of fields that an earlier version
+    /// of the operator, or an older definition, does not have. `None` if the cache has another version of the object.
+    fn stored_status(&self, object: &K) -> Option<Value> {
+        #[derive(Deserialize)]
+        struct Stored<'a> {
+            #[serde(borrow)]
+            metadata: Metadata<'a>,
+            #[serde(default)]
+            status: Value,
+        }
+        let text = self.controller.primary.store.text(&self.reconciliation.key)?;
+        let stored: Stored<'_> = serde_json::from_str(&text).ok()?;
+        (object.meta().resource_version.as_deref() == Some(&*stored.metadata.resource_version)).then_some(stored.status)
+    }
+
     /// Reads the object into the cache. Returns whether it still has the conditions that this reconcile started from.
     async fn has_these_conditions(&self) -> Result<bool, Error> {
         let Some(text) = self.read_primary().await? else { return Ok(false) };
@@ -224,10 +242,15 @@ impl<K: Primary, S: Shared> Context<K, S> {
         }
     }
 
-    /// Reports the end of a rollout. Prefers the in-memory start; after a restart uses the condition's time, `since`, and
-    /// emits no event, because the number of replicas is unknown.
-    fn tell_rollout_finished(&self, since: Option<Timestamp>, degraded: Option<&str>) {
-        let remembered = self.controller.memory.modify(&self.reconciliation.key, |it| it.rollout.take());
+    /// Reports the end of a rollout, once its pods are settled. Prefers the in-memory start; after a restart uses the
+    /// condition's time, `since`, and emits no event, because the number of replicas is unknown.
+    fn tell_rollout_finished(&self, since: Option<Timestamp>, is_settled: bool, degraded: Option<&str>) {
+        let (memory, key) = (&self.controller.memory, &self.reconciliation.key);
+        let is_reported = |rollout: Rollout| rollout.replicas.is_some(); // the initial rollout has no event
+        if !is_settled && memory.read(key, |it| it.rollout.is_some_and(is_reported)) {
+            return;
+        }
+        let remembered = memory.modify(key, |it| it.rollout.take());
         let took = match (remembered, since) {
             (Some(rollout), _) => rollout.since.elapsed(),
             (None, Some(since)) => self.now().duration_since(since).max(SignedDuration::ZERO).unsigned_abs(),
@@ -336,25 +359,40 @@ impl Basis {
 ///
 /// A merge patch is not safe: in one for the status of a custom resource, the API server ignores the uid. So the status of an
 /// object that is gone would be written to a different object of its name.
-fn operations(uid: &str, basis: Option<&Basis>, old: &Value, difference: &Value) -> Value {
+fn operations(uid: &str, basis: Option<&Basis>, stored: &Value, difference: &Value) -> Value {
     let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
     if let Some(Basis { path, value }) = basis {
         operations.push(json!({"op": "test", "path": path, "value": value}));
     }
-    add_operations(&mut operations, "/status", old, difference);
+    add_operations(&mut operations, "/status", Some(stored).filter(|stored| !stored.is_null()), difference);
     operations.into()
 }
 
-fn add_operations(operations: &mut Vec<Value>, path: &str, old: &Value, difference: &Value) {
-    match (old, difference) {
-        (Value::Object(old), Value::Object(changes)) => {
+/// Adds the operations that carry out the difference below `path`, where `stored` is; `None` if nothing is there. A JSON patch adds
+/// only to objects that exist, and removes only what exists.
+fn add_operations(operations: &mut Vec<Value>, path: &str, stored: Option<&Value>, difference: &Value) {
+    match (stored, difference) {
+        (Some(Value::Object(stored)), Value::Object(changes)) => {
             for (name, change) in changes {
                 let path = format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"));
-                add_operations(operations, &path, old.get(name).unwrap_or(&Value::Null), change);
+                add_operations(operations, &path, stored.get(name), change);
             }
         }
-        (_, Value::Null) => operations.push(json!({"op": "remove", "path": path})),
-        _ => operations.push(json!({"op": "add", "path": path, "value": difference})),
+        (Some(_), Value::Null) => operations.push(json!({"op": "remove", "path": path})),
+        (None, Value::Null) => {}
+        _ => {
+            let mut value = difference.clone();
+            remove_nulls(&mut value);
+            operations.push(json!({"op": "add", "path": path, "value": value}));
+        }
+    }
+}
+
+/// Removes the members of objects that are to be removed.
+fn remove_nulls(value: &mut Value) {
+    if let Value::Object(members) = value {
+        members.retain(|_, member| !member.is_null());
+        members.values_mut().for_each(remove_nulls);
     }
 }
 
@@ -375,6 +413,27 @@ mod tests {
         let new = json!({"nodes": ["b"], "replicas": 3, "image": "x"});
         assert_eq!(difference(&old, new), json!({"nodes": ["b"], "gone": null}));
         assert_eq!(difference(&Value::Null, json!({"nodes": []})), json!({"nodes": []}));
+    }
+
+    /// The type of the status has fields that the stored one lacks, such as maps that are empty by default.
+    #[test]
+    fn status_patch_adds_the_objects_that_the_stored_status_lacks() {
+        let typed = json!({"image": "x", "by": {}, "last": {"name": "a", "time": "t"}});
+        for (new, stored, expected) in [
+            (json!({"image": "x", "by": {"c": 1}}), json!({"image": "x"}), json!({"image": "x", "by": {"c": 1}})),
+            (
+                json!({"image": "y", "by": {}, "last": {"name": "b"}}),
+                json!({}),
+                json!({"image": "y", "last": {"name": "b"}}),
+            ),
+            (json!({"image": "x", "by": {}}), json!({"image": "x", "newer": 1}), json!({"image": "x", "newer": 1})),
+        ] {
+            let patch = operations("u", None, &stored, &difference(&typed, new));
+            let patch: json_patch::Patch = serde_json::from_value(patch).expect("a JSON patch");
+            let mut object = json!({"metadata": {"uid": "u"}, "status": stored});
+            json_patch::patch(&mut object, &patch).expect("it applies");
+            assert_eq!(object["status"], expected);
+        }
     }
 
     #[test]

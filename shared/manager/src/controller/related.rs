@@ -9,7 +9,6 @@ use std::{
 use api_errors::panic_message;
 use cache::{AppKey, Delta, Full, Informer, ObjectKey, Owner, Subscriber};
 use workloads::{Child, Live, Scoped, Viewed};
-use workqueue::WorkQueue;
 
 use super::{Wiring, priority};
 use crate::{
@@ -19,14 +18,20 @@ use crate::{
 
 type DeltaOf<C> = Delta<Live<<C as Viewed>::View>>;
 
-/// Returns a subscriber that wakes the objects whose keys `map` returns.
+/// Whether the reconcile of `key` by this controller made the change. It has acted on it already.
+pub(super) fn is_own_write<I>(delta: &Delta<I>, controller: usize, key: &ObjectKey) -> bool {
+    delta.writer.as_ref().is_some_and(|writer| writer.controller == controller && writer.key == *key)
+}
+
+/// Returns a subscriber that wakes the objects whose keys `map` returns, but for the one whose reconcile made the change.
 pub(super) fn waking<C: Viewed>(
-    queue: &WorkQueue<ObjectKey>,
+    wiring: &Wiring<'_, impl Primary>,
     map: impl Fn(&DeltaOf<C>) -> Vec<ObjectKey> + Send + Sync + 'static,
 ) -> Subscriber<Live<C::View>> {
-    let queue = queue.clone();
+    let (queue, controller) = (wiring.queue.clone(), wiring.memory.controller());
     Box::new(move |delta, origin| {
         let mut keys = map(delta);
+        keys.retain(|key| !is_own_write(delta, controller, key));
         keys.sort_unstable();
         keys.dedup();
         for key in keys {
@@ -50,12 +55,14 @@ pub(super) fn by_labels<K: Primary, C: Viewed>(
 pub(super) fn by_labels_and_owner<K: Primary, C: Child>(
     wiring: &Wiring<'_, K>,
 ) -> impl Fn(&DeltaOf<C>) -> Vec<ObjectKey> + Send + Sync + use<K, C> {
-    let (primary, memory) = (wiring.primary.clone(), wiring.memory.clone());
+    let (primary, memory, controller) = (wiring.primary.clone(), wiring.memory.clone(), wiring.memory.controller());
     let labelled = by_labels::<K, C>(wiring.app);
     move |delta| {
         let owners = delta.owners.iter().flatten().filter_map(|owner| {
             let key = owner_key(&primary, owner, &delta.key.namespace)?;
-            memory.record_lost_child(&key, &C::kind(&()), delta);
+            if !is_own_write(delta, controller, &key) {
+                memory.record_lost_child(&key, &C::kind(&()), delta);
+            }
             Some(key)
         });
         let mut keys = labelled(delta);

@@ -27,6 +27,9 @@ use crate::{
     wake::{Cause, explain, start, wake},
 };
 
+/// How soon to look again whether all caches have listed a namespace that has joined.
+const JOINING: Duration = Duration::from_millis(200);
+
 /// The state that the workers of one controller share.
 pub(super) struct Worker<K: Primary, S, F> {
     pub(super) config: Arc<S>,
@@ -132,6 +135,9 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
             }
             return Ended::of(Action::Done, None, None);
         };
+        if !self.controller.caches.have_listed(&key.namespace) {
+            return Ended::of(Action::After(JOINING), None, None);
+        }
         let acting = self.filter.begin(key);
         let context = Context::new(self.controller.clone(), self.config.clone(), object.clone(), key.clone());
         let result = if object.meta().deletion_timestamp.is_none() {

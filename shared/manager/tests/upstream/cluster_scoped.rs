@@ -157,6 +157,23 @@ async fn cluster_scoped_object_is_watched_with_any_watched_namespaces() {
     assert_eq!(ready(&model, "blue"), "True");
 }
 
+/// A finalizer holds the namespace of the children.
+#[tokio::test(start_paused = true)]
+async fn terminating_namespace_of_the_children_is_reported() {
+    let model = with_tenants(&["red"]);
+    let _harness = start(&model, true, &[]);
+    sleep(MOMENT).await;
+    let (namespaces, maps) =
+        (Api::<Namespace>::all(model.client()), Api::<ConfigMap>::namespaced(model.client(), "red"));
+    let held = Patch::Merge(json!({"metadata": {"finalizers": ["tests.example.com/stay"]}}));
+    namespaces.patch("red", &PatchParams::default(), &held).await.expect("the patch is accepted");
+    namespaces.delete("red", &DeleteParams::default()).await.expect("it is being deleted");
+    maps.delete("welcome", &DeleteParams::default()).await.expect("it is deleted");
+    sleep(10 * MOMENT).await;
+    assert_eq!(text(&model, "red"), Value::Null, "no object can be made in the namespace");
+    assert_eq!(ready(&model, "red"), "False");
+}
+
 #[tokio::test(start_paused = true)]
 async fn deleted_cluster_scoped_object_is_cleaned_up() {
     let model = with_tenants(&["red"]);

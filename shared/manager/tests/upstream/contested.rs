@@ -1,6 +1,6 @@
 //! Another controller sets a field of our child, or the status, to its own value, each time that we restore ours.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Service;
@@ -8,12 +8,12 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use manager::harness::Harness;
+use manager::{Action, Context, Error, harness::Harness};
 use model_apiserver::Model;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::kit::{TOYS, Toy, change, is_ready, keep, model, put, run, value, writes};
+use crate::kit::{TOYS, Toy, change, is_ready, keep, keep_service, model, put, run, value, writes};
 
 /// How soon the other controller reacts.
 const REACTION: Duration = Duration::from_millis(20);
@@ -31,8 +31,16 @@ struct Contest {
 impl Contest {
     fn begin<F: Future<Output = ()> + Send + 'static>(theirs: impl FnOnce(Model) -> F) -> Self {
         let model = model();
-        put(&model, &["a"]);
         let ours = run(&model, &[], keep);
+        Self::with(model, ours, theirs)
+    }
+
+    fn with<F: Future<Output = ()> + Send + 'static>(
+        model: Model,
+        ours: Harness,
+        theirs: impl FnOnce(Model) -> F,
+    ) -> Self {
+        put(&model, &["a"]);
         let theirs = Some(tokio::spawn(theirs(model.clone())));
         Self { model, ours, theirs }
     }
@@ -124,6 +132,73 @@ async fn contested_field_is_restored_at_most_once_a_minute_and_reported_once() {
     sleep(Duration::from_mins(3)).await;
     assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
     assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
+}
+
+/// A number that no earlier call has returned.
+fn fresh(model: &Model) -> i64 {
+    1_000 + i64::try_from(model.requests().len()).expect("a small number")
+}
+
+/// Keeps a Service whose target port is generated. One that another client has set is replaced by a new one.
+async fn generate_port(model: Model, toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let target = target_port(&model).filter(|port| *port != THEIRS).unwrap_or_else(|| fresh(&model));
+    let port = json!([{"name": "a", "port": 1, "protocol": "TCP", "targetPort": target}]);
+    keep_service(&toy, &context, json!({"spec": {"ports": port}})).await
+}
+
+/// The generated key in the annotations of the Service.
+fn key(model: &Model) -> Option<String> {
+    model.object("services", "default", "a")?["metadata"]["annotations"]["key"].as_str().map(str::to_owned)
+}
+
+/// Keeps a Service with a generated key. A key that another client has removed is replaced by a new one.
+async fn generate_key(model: Model, toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let key = key(&model).unwrap_or_else(|| fresh(&model).to_string());
+    let port = json!([{"name": "a", "port": 1, "protocol": "TCP", "targetPort": 1}]);
+    let service = json!({"metadata": {"annotations": {"key": key}}, "spec": {"ports": port}});
+    keep_service(&toy, &context, service).await
+}
+
+async fn remove_key(model: Model) {
+    let api: Api<Service> = Api::namespaced(model.client_named("other"), "default");
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"key": null}}}));
+    loop {
+        sleep(REACTION).await;
+        if key(&model).is_some() {
+            api.patch("a", &PatchParams::default(), &patch).map(Result::unwrap).await;
+        }
+    }
+}
+
+/// The operator wants another value after each revert.
+async fn restores_slowly(mut contest: Contest) {
+    let first = contest.writes_in(Duration::from_mins(3), "services").await;
+    assert!((4..=11).contains(&first), "one create, two reverts at once, then slower and slower: {first}");
+    let steady = contest.writes_in(Duration::from_mins(7), "services").await;
+    assert!((6..=7).contains(&steady), "once a minute: {steady}");
+    assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
+    assert_eq!(contest.events("FieldsContested").len(), 1);
+
+    contest.end();
+    sleep(Duration::from_mins(4)).await;
+    assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
+    assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn generated_value_that_another_client_replaces_is_restored_at_most_once_a_minute() {
+    let model = model();
+    let generating = model.clone();
+    let ours = run(&model, &[], move |toy, context| generate_port(generating.clone(), toy, context));
+    restores_slowly(Contest::with(model, ours, set_target_port)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn generated_value_that_another_client_removes_is_restored_at_most_once_a_minute() {
+    let model = model();
+    let generating = model.clone();
+    let ours = run(&model, &[], move |toy, context| generate_key(generating.clone(), toy, context));
+    restores_slowly(Contest::with(model, ours, remove_key)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ use manager::{
 use model_apiserver::{Model, Planned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// Long enough for everything that does not wait deliberately.
@@ -139,7 +139,12 @@ impl Calls {
 /// A reconciler that keeps one Service with the object's size as its port, and reports the object as ready.
 pub(crate) async fn keep(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
     let port = json!([{"name": "a", "port": toy.spec.size, "protocol": "TCP", "targetPort": toy.spec.size}]);
-    let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": port}});
+    keep_service(&toy, &context, json!({"spec": {"ports": port}})).await
+}
+
+/// Keeps one Service like this under the name of the object, and reports the object as ready.
+pub(crate) async fn keep_service(toy: &Toy, context: &Context<Toy>, mut service: Value) -> Result<Action, Error> {
+    service["metadata"]["name"] = json!(toy.name_any());
     let kept =
         context.apply::<Service>(serde_json::from_value(service).map_err(|error| Error::Other(error.into()))?).await?;
     let verdict =

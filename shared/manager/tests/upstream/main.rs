@@ -10,6 +10,7 @@ mod conflicts;
 mod contested;
 mod declaring;
 mod earliest;
+mod events;
 mod extremes;
 mod faults;
 mod in_sync;

@@ -10,7 +10,7 @@ use model_apiserver::Model;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::kit::{MOMENT, TOYS, keep, model, run, value, writes};
+use crate::kit::{MOMENT, TOYS, keep, model, plan, run, value, writes};
 
 const SELECTOR: &str = "--watch-namespace-selector=team=x";
 
@@ -87,6 +87,25 @@ async fn nothing_is_written_in_a_namespace_that_lost_the_label() {
 
     label(&model, "one", "x").await;
     assert_eq!(port(&model, "one"), Some(9), "it joins again");
+}
+
+/// A namespace that joins fills several caches one after another. No reconcile may take a child that is not listed yet for a missing
+/// one.
+#[tokio::test(start_paused = true)]
+async fn joining_causes_no_write_if_nothing_has_changed() {
+    let (model, _harness) = two_namespaces();
+    sleep(MOMENT).await;
+    label(&model, "one", "y").await;
+    plan(&model, "before list services.core #1 -> delay 5s");
+    let before = model.requests().len();
+    label(&model, "one", "x").await;
+    sleep(10 * MOMENT).await;
+    let requests = model.requests().split_off(before);
+    let ours = requests.iter().filter(|it| it.client.starts_with("toys"));
+    let others: Vec<_> = ours.filter(|it| !matches!(it.verb.as_str(), "list" | "watch")).collect();
+    assert_eq!(others.len(), 0, "{others:?}");
+    resize(&model, "one", 2).await;
+    assert_eq!(port(&model, "one"), Some(2));
 }
 
 /// A namespace that leaves empties several caches one after another. No reconcile may take a child that has left for a missing

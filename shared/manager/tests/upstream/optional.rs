@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use workloads::{Child, Viewed};
 
-use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, change, model, put, value};
+use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, change, model, plan, put, value};
 
 /// A kind of another project, such as `ServiceMonitor`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -117,6 +117,25 @@ async fn uninstalled_kind_blocks_nothing_and_is_used_once_installed() {
     model.install(&normalize(&Gadget::crd()));
     sleep(Duration::from_mins(10)).await; // the longest back-off of an informer whose kind is missing
     assert_eq!(model.objects("gadgets.gadgets.example.com").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_missing_kind_is_reported_as_missing() {
+    let model = model();
+    model.install(&normalize(&Gadget::crd()));
+    plan(&model, "before list gadgets.gadgets.example.com #1 -> answer 503");
+    put(&model, &["a"]);
+    let (_gadgets, _harness) = start(&model);
+    let reported = || model.objects("events.events.k8s.io").iter().any(|it| it["reason"] == "GadgetUnavailable");
+    sleep(10 * MOMENT).await;
+    assert_eq!(model.objects("gadgets.gadgets.example.com").len(), 1);
+    assert!(!reported(), "it is installed, and was only not listed yet");
+
+    model.uninstall("gadgets.gadgets.example.com");
+    sleep(600 * MOMENT).await;
+    change(&model, "a", 2).await;
+    sleep(10 * MOMENT).await;
+    assert!(reported());
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use futures::stream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, CustomResource, CustomResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    Api, CustomResource, CustomResourceExt, ResourceExt,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams},
 };
-use manager::{Action, Controller, ControllerBuilder, Manager, ObjectKey, harness::Harness, normalize, permissions};
+use manager::{
+    Action, Context, Controller, ControllerBuilder, Manager, ObjectKey, harness::Harness, normalize, permissions,
+};
 use model_apiserver::Model;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +19,7 @@ use serde_json::json;
 use tokio::{sync::mpsc, time::sleep};
 use workloads::{Viewed, Whole};
 
-use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, model, put};
+use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, model, plan, put};
 
 /// A kind that names a Toy, as a route names its gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -95,6 +97,47 @@ async fn change_of_a_referenced_object_wakes_those_that_refer_to_it() {
     maps.delete("size-1", &DeleteParams::default()).await.expect("it is deleted");
     sleep(MOMENT).await;
     check((expected.0 + 1, expected.1 + 1), "it is deleted, and both refer to it");
+}
+
+/// The cache knows the child from the answer to the write, so the watch event alone is no news.
+#[tokio::test(start_paused = true)]
+async fn write_of_one_reconcile_wakes_the_others_that_read_the_object() {
+    let (model, calls) = (model(), Calls::default());
+    plan(&model, "frame * configmaps.core -> delay 100ms");
+    put(&model, &["writer", "reader"]);
+    let (clock, noted) = (model.clone(), calls.clone());
+    let setup = move |manager: &mut Manager| {
+        let calls = noted.clone();
+        let controller = Controller::of::<Toy>()
+            .owns::<ConfigMap>()
+            .watches_referenced::<ConfigMap>(|toy: &Toy| {
+                vec![if toy.name_any() == "reader" { "writer" } else { "" }.to_owned()]
+            })
+            .reconcile(move |toy: Arc<Toy>, context: Context<Toy>| {
+                calls.note(&toy);
+                async move {
+                    let metadata = ObjectMeta { name: toy.metadata.name.clone(), ..ObjectMeta::default() };
+                    let data = Some([("size".to_owned(), toy.spec.size.to_string())].into());
+                    let wanted = (toy.name_any() == "writer" && toy.spec.size < 3).then(|| ConfigMap {
+                        metadata,
+                        data,
+                        ..ConfigMap::default()
+                    });
+                    context.apply_or_delete(wanted).await?;
+                    Ok(Action::Done)
+                }
+            });
+        manager.add(controller);
+    };
+    let _harness = Harness::start(&Toys(setup), &[NO_RESYNC], model.client_named("toys"), move || clock.now());
+    sleep(MOMENT).await;
+    let (writes, reads) = (calls.of("writer"), calls.of("reader"));
+    for (n, size) in (1..).zip([2, 3]) {
+        change(&model, "writer", size).await;
+        sleep(MOMENT).await;
+        assert_eq!(calls.of("reader"), reads + n, "size {size}");
+        assert_eq!(calls.of("writer"), writes + n, "its own write is no news to the writer");
+    }
 }
 
 #[tokio::test(start_paused = true)]

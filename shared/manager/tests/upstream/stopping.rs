@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::Service;
 use manager::{Action, EventType};
 use tokio::{
     runtime::Handle,
@@ -16,7 +17,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::kit::{Calls, MOMENT, model, put, run, value};
+use crate::kit::{Calls, MOMENT, model, plan, put, run, value};
 
 /// Increments the counter when it is dropped.
 struct Dropped(Arc<AtomicUsize>);
@@ -60,6 +61,24 @@ async fn stop_leaves_no_task_running() {
     put(&model, &["d"]);
     sleep(60 * MOMENT).await;
     assert_eq!((calls.count(), model.requests().len()), (1, requests), "the stopped controller does nothing any more");
+}
+
+/// A new leader lists each kind again. A reconcile that waits for that list delays the end only until the list is complete.
+#[tokio::test(start_paused = true)]
+async fn reconcile_that_waits_for_the_cache_finishes() {
+    let model = model();
+    plan(&model, "before list services.core #2 -> delay 5s");
+    put(&model, &["a"]);
+    let mut harness =
+        run(&model, &["--leader-elect", "--leader-election-namespace=default"], |_, context| async move {
+            context.sync_cache::<Service>().await?;
+            Ok(Action::Done)
+        });
+    sleep(2 * MOMENT).await;
+    let begun = Instant::now();
+    harness.stop().await;
+    let took = begun.elapsed();
+    assert!(took > MOMENT && took < 6 * MOMENT, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

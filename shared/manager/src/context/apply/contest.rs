@@ -22,10 +22,26 @@ use crate::{
 /// The reverts of one child's fields, of which the last ones are not long ago.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::context) struct Contest {
-    /// The hash of the desired child. Other desired values begin another contest.
-    desired: u64,
+    wanted: Wanted,
     /// By the path of the field.
     fields: BTreeMap<String, Field>,
+}
+
+/// What the operator wants of a child. Another contest begins only when both differ. The generation alone also changes when a user
+/// edits what concerns other children; the desired child alone also changes when the operator generates a new value for each
+/// revert, such as a key.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Wanted {
+    /// The generation of the object; 0 for kinds that have none.
+    generation: i64,
+    /// The hash of the desired child.
+    desired: u64,
+}
+
+impl Wanted {
+    fn is_another(self, other: Self) -> bool {
+        self.generation != other.generation && self.desired != other.desired
+    }
 }
 
 /// The reverts of one field.
@@ -38,8 +54,8 @@ struct Field {
 
 impl Contest {
     /// When a write of these fields may be sent: at once, if it includes a field that has not been reverted recently.
-    fn due(&self, desired: u64, changes: &[Change]) -> Option<Instant> {
-        if self.desired != desired {
+    fn due(&self, wanted: Wanted, changes: &[Change]) -> Option<Instant> {
+        if self.wanted.is_another(wanted) {
             return None;
         }
         let due = changes.iter().map(|change| self.fields.get(&change.path.to_string())?.reverts.due());
@@ -49,12 +65,12 @@ impl Contest {
     /// Records a revert. Returns the number of times that its most contested field has been reverted.
     fn record<'a>(
         &mut self,
-        desired: u64,
+        wanted: Wanted,
         changes: impl Iterator<Item = (String, Option<Cow<'a, str>>)>,
         now: Instant,
     ) -> u32 {
-        self.expire(desired, now);
-        self.desired = desired;
+        self.expire(wanted, now);
+        self.wanted = wanted;
         let mut most = 0;
         for (path, other) in changes {
             let field = self.fields.entry(path).or_insert(Field { reverts: Reverts::default(), other: None });
@@ -64,9 +80,9 @@ impl Contest {
         most
     }
 
-    /// Forgets what has been calm for long enough, and everything if the desired child is another one.
-    fn expire(&mut self, desired: u64, now: Instant) {
-        if self.desired != desired {
+    /// Forgets what has been calm for long enough, and everything if something else is wanted.
+    fn expire(&mut self, wanted: Wanted, now: Instant) {
+        if self.wanted.is_another(wanted) {
             self.fields.clear();
         }
         self.fields.retain(|_, field| !field.reverts.is_over(now));
@@ -93,7 +109,8 @@ fn other_client<'a>(path: &Path, ours: &str, entries: &'a [ManagedFields<'_>]) -
 impl<K: Primary, S: Shared> Context<K, S> {
     /// Returns true if these changes have to wait, because the same fields were reverted recently; the object is then requeued.
     pub(super) fn waits(&self, requests: &Requests, target: &Target, changes: &[Change]) -> bool {
-        let due = self.contest(requests, target, |contest| contest.due(target.hash, changes)).flatten();
+        let wanted = self.wanted(target);
+        let due = self.contest(requests, target, |contest| contest.due(wanted, changes)).flatten();
         let Some(due) = due.filter(|due| *due > Instant::now()) else { return false };
         self.wake(due);
         true
@@ -106,9 +123,9 @@ impl<K: Primary, S: Shared> Context<K, S> {
             let other = other_client(&change.path, requests.manager(), &before.metadata.managed_fields);
             (change.path.to_string(), other)
         });
-        let child = (requests.kind().to_owned(), target.key.clone());
+        let (child, wanted) = ((requests.kind().to_owned(), target.key.clone()), self.wanted(target));
         let most = self.controller.memory.modify(&self.reconciliation.key, |it| {
-            it.contests.entry(child).or_default().record(target.hash, changed, Instant::now())
+            it.contests.entry(child).or_default().record(wanted, changed, Instant::now())
         });
         if most >= REPORTED {
             self.controller.children.waited(requests.kind());
@@ -134,6 +151,10 @@ impl<K: Primary, S: Shared> Context<K, S> {
         }
     }
 
+    fn wanted(&self, target: &Target) -> Wanted {
+        Wanted { generation: self.object().meta().generation.unwrap_or_default(), desired: target.hash }
+    }
+
     /// Reads the contest of this child, if there is one that has not expired.
     fn contest<R>(&self, requests: &Requests, target: &Target, read: impl FnOnce(&Contest) -> R) -> Option<R> {
         let owner = &self.reconciliation.key;
@@ -141,9 +162,10 @@ impl<K: Primary, S: Shared> Context<K, S> {
             return None; // the usual case allocates nothing
         }
         let child: (String, ObjectKey) = (requests.kind().to_owned(), target.key.clone());
+        let wanted = self.wanted(target);
         self.controller.memory.modify(owner, |it| {
             let contest = it.contests.get_mut(&child)?;
-            contest.expire(target.hash, Instant::now());
+            contest.expire(wanted, Instant::now());
             if contest.fields.is_empty() {
                 it.contests.remove(&child);
                 return None;
@@ -163,7 +185,7 @@ mod tests {
     use super::*;
     use crate::reverts::CALM;
 
-    const DESIRED: u64 = 1;
+    const WANTED: Wanted = Wanted { generation: 1, desired: 1 };
 
     /// The changes that restore these fields.
     fn changes(fields: &[&str]) -> Vec<Change> {
@@ -172,7 +194,7 @@ mod tests {
     }
 
     fn record(contest: &mut Contest, fields: &[&str], now: Instant) -> u32 {
-        contest.record(DESIRED, changes(fields).iter().map(|it| (it.path.to_string(), None)), now)
+        contest.record(WANTED, changes(fields).iter().map(|it| (it.path.to_string(), None)), now)
     }
 
     #[test]
@@ -181,10 +203,14 @@ mod tests {
         for _ in 0..5 {
             record(&mut contest, &["a"], now);
         }
-        assert_eq!(contest.due(DESIRED, &changes(&["a"])), Some(now + Duration::from_secs(8)));
-        assert_eq!(contest.due(DESIRED, &changes(&["a", "b"])), None, "b is new");
-        assert_eq!(contest.due(2, &changes(&["a"])), None, "we want something else now");
-        contest.expire(DESIRED, now + Duration::from_secs(8) + CALM);
-        assert_eq!(contest, Contest { desired: DESIRED, fields: BTreeMap::new() });
+        assert_eq!(contest.due(WANTED, &changes(&["a"])), Some(now + Duration::from_secs(8)));
+        assert_eq!(contest.due(WANTED, &changes(&["a", "b"])), None, "b is new");
+        let (edited, generated) = (Wanted { generation: 2, ..WANTED }, Wanted { desired: 2, ..WANTED });
+        assert!(contest.due(edited, &changes(&["a"])).is_some(), "a user has changed something else");
+        assert!(contest.due(generated, &changes(&["a"])).is_some(), "the operator has generated another value");
+        let other = Wanted { generation: 2, desired: 2 };
+        assert_eq!(contest.due(other, &changes(&["a"])), None, "a user wants something else now");
+        contest.expire(WANTED, now + Duration::from_secs(8) + CALM);
+        assert_eq!(contest, Contest { wanted: WANTED, fields: BTreeMap::new() });
     }
 }

@@ -64,7 +64,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         if deleted {
             self.controller.children.wrote(requests.kind(), Written::Deleted);
         }
-        self.store::<C>().observe_gone(key, Uid::of(uid));
+        self.informer::<C>().observe_gone(key, Uid::of(uid), self.writer());
         // The watch may have delivered the deletion first, which made an entry.
         self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);

@@ -1,5 +1,7 @@
 //! Emits events about the writes to a child.
 
+use std::collections::BTreeSet;
+
 use cache::{
     Metadata, ObjectKey, Verified,
     owned::{Change, holder},
@@ -33,6 +35,8 @@ pub(super) struct Before<'a> {
     pub(super) metadata: &'a Metadata<'a>,
     /// The state in which this process last saw the child in sync, if it has.
     pub(super) verified: Option<Verified>,
+    /// Whether the fields that we own have changed since then.
+    pub(super) is_changed: bool,
     /// Whether the cache lacked the child, because it had lost our label.
     pub(super) is_lost: bool,
 }
@@ -61,11 +65,19 @@ impl<K: Primary, S: Shared> Context<K, S> {
         });
     }
 
-    /// Emits an event, once per object and process: the kind may stay missing for ever, and the object is not at fault.
-    pub(super) fn report_missing(&self, requests: &Requests) {
+    /// Emits an event if the kind is missing, once per object and process until the kind is installed: it may stay missing for
+    /// ever, and the object is not at fault.
+    pub(super) fn report_missing(&self, requests: &Requests, is_missing: bool) {
         let (api_version, kind) = requests.type_meta();
-        let key = &self.reconciliation.key;
-        if self.controller.memory.modify(key, |it| it.reported_missing.insert(kind.to_owned())) {
+        let (key, memory) = (&self.reconciliation.key, &self.controller.memory);
+        if memory.read(key, |it| it.reported_missing.contains(kind)) == is_missing {
+            return;
+        }
+        let change = |reported: &mut BTreeSet<String>| {
+            if is_missing { reported.insert(kind.to_owned()) } else { reported.remove(kind) }
+        };
+        memory.modify(key, |it| change(&mut it.reported_missing));
+        if is_missing {
             self.reconciliation.notes.lock().push(Note {
                 type_: EventType::Warning,
                 reason: format!("{kind}Unavailable").into(),
@@ -84,7 +96,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let (kind, name, uid) = (requests.kind(), &target.key.name, &metadata.uid);
         let paths = list(changes);
         let is_drift = self.is_drift(write);
-        let is_contested = (is_drift || *is_lost) && self.record_revert(write);
+        let is_contested = (is_drift || *is_lost || self.reverts(write)) && self.record_revert(write);
         if is_drift {
             self.controller.children.repaired(kind);
             if is_contested {
@@ -118,15 +130,18 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// A process that has not seen the child in sync cannot tell a field that another client removed from one that its own
     /// new version wants for the first time. So it only reports drift if `managedFields` name another manager.
     fn is_drift(&self, write: &AppliedWrite<'_>) -> bool {
-        let AppliedWrite { requests, target, before: Before { metadata, verified, .. }, changes } = write;
-        // A field that we no longer want does not count: other managers may hold parts below it.
-        let held = |change: &Change| {
-            change.desired.is_some() && holder(&change.path, requests.manager(), &metadata.managed_fields).is_some()
-        };
+        let AppliedWrite { target, before: Before { verified, .. }, .. } = write;
         match verified {
             Some(verified) => verified.desired == target.hash,
-            None => self.is_observed() && changes.iter().any(held),
+            None => self.is_observed() && is_held_by_another(write),
         }
+    }
+
+    /// Whether the write reverts what another client did, although no user has changed the object since the last status. The
+    /// desired value may be a new one, such as a generated key.
+    fn reverts(&self, write: &AppliedWrite<'_>) -> bool {
+        let before = &write.before;
+        self.is_observed() && if before.verified.is_some() { before.is_changed } else { is_held_by_another(write) }
     }
 
     /// Records the start of a rollout, and returns true. False during the initial rollout, which emits no event.
@@ -141,6 +156,16 @@ impl<K: Primary, S: Shared> Context<K, S> {
             !is_initial
         })
     }
+}
+
+/// Whether another manager holds a field that the write has set. A field that we no longer want does not count: other managers may
+/// hold parts below it.
+fn is_held_by_another(write: &AppliedWrite<'_>) -> bool {
+    let AppliedWrite { requests, before: Before { metadata, .. }, changes, .. } = write;
+    let held = |change: &Change| {
+        change.desired.is_some() && holder(&change.path, requests.manager(), &metadata.managed_fields).is_some()
+    };
+    changes.iter().any(held)
 }
 
 fn list(changes: &[Change]) -> String {
