@@ -50,7 +50,7 @@ mutants: ## Make small changes to the code and check that tests fail; a random s
 	cargo xtask mutants $(if $(SHARD),--shard $(SHARD))
 
 .PHONY: test-e2e
-test-e2e: ## Run the end-to-end tests only; E2E_CLUSTER=local, existing (your kubeconfig, with E2E_IMAGE=…) or kind
+test-e2e: ## Run the end-to-end tests only; E2E_CLUSTER=local, existing (your kubeconfig, with E2E_IMAGE=…) or kind; E2E_PROFILE=release
 	cargo xtask test --only tools,images,tests --filter 'package(e2e) & (binary(e2e) | binary(chart))'
 
 .PHONY: cleanup-test-e2e

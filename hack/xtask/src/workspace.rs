@@ -102,7 +102,30 @@ pub(crate) fn run(command: &mut Command, advice: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// The crates that cargo compiles for these packages, each with its features.
+    fn crates_of(selection: &[&str]) -> BTreeSet<String> {
+        let mut tree = cargo();
+        tree.args(["tree", "--locked", "--offline", "--prefix", "none", "--format", "{p}, features {f}"])
+            .args(selection);
+        let output = tree.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout).unwrap();
+        lines.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    }
+
+    /// Cargo compiles a crate once for each set of features, and with it each crate that uses it.
+    #[test]
+    fn xtask_shares_its_dependencies_with_the_tests() {
+        let tests = crates_of(&["--workspace", "--edges", "normal,build,dev"]);
+        let xtask = crates_of(&["--package", "xtask", "--edges", "normal,build"]);
+        let different: Vec<_> = xtask.difference(&tests).collect();
+        let advice = "the tests turn on more features of these crates; turn them on in hack/xtask/Cargo.toml, too";
+        assert!(different.is_empty(), "{advice}: {different:#?}");
+    }
 
     #[test]
     fn root_manifest_defines_workspace() {

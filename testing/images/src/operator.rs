@@ -12,6 +12,11 @@ use crate::{Compression, Digest, ImageSpec, Layer, Platform, Reference, Store, c
 /// The default name of the image. The registry `localhost` ensures that no node pulls the image from the internet.
 pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
 
+/// The name of the image that the demo and the end-to-end tests run, see [`build_trial`].
+pub const TRIAL_TAG: &str = "localhost/operators/controller-manager:trial";
+/// Its profile of cargo.
+const TRIAL: &str = "trial";
+
 /// The programs in the image, at `/<name>`; the image starts the first one. They are separate programs, because in a single one,
 /// code that the manager never runs would count as its memory.
 const PROGRAMS: &[&str] = &["controller-manager", "metrics-proxy", "booking-server"];
@@ -39,7 +44,7 @@ pub struct Built {
 pub struct Variant<'a> {
     /// The platform of the programs. Another one than this machine's needs [`Platform::cross_compiler`].
     pub platform: Platform,
-    /// The profile of cargo: `release`, or `dev` for an image that is made to try something out.
+    /// The profile of cargo: `release`, or another one for an image that is made to try something out.
     pub profile: &'a str,
     /// The commit that the programs and the image name.
     pub commit: Option<&'a str>,
@@ -53,11 +58,23 @@ pub fn build(workspace: &Path, store: &Store, reference: &Reference, commit: Opt
     build_variant(Variant { platform: Platform::here()?, profile: "release", commit }, workspace, store, reference)
 }
 
-/// The same for another platform, or with another profile.
+/// Builds an image with the same programs as [`build`], which are larger and slower, in less than half the time. It is for the
+/// demo and for tests, and is stored as [`TRIAL_TAG`].
+pub fn build_trial(workspace: &Path, store: &Store) -> Result<Built> {
+    let variant = Variant { platform: Platform::here()?, profile: TRIAL, commit: None };
+    build_variant(variant, workspace, store, &TRIAL_TAG.parse()?)
+}
+
+/// The same as [`build`] for another platform, or with another profile.
 pub fn build_variant(variant: Variant<'_>, workspace: &Path, store: &Store, reference: &Reference) -> Result<Built> {
-    // In separate builds, so that features that one program needs of a library do not make the others larger.
-    let compile = |(program, package): (&&str, &&str)| compile(workspace, package, program, variant);
-    let programs = PROGRAMS.iter().zip(PACKAGES).map(compile).collect::<Result<Vec<_>>>()?;
+    let every: Vec<_> = PACKAGES.iter().copied().zip(PROGRAMS.iter().copied()).collect();
+    // For a release in separate builds, so that features that one program needs of a library do not make the others larger. That
+    // compiles many libraries three times.
+    let at_once = if variant.profile == "release" { 1 } else { every.len() };
+    for programs in every.chunks(at_once) {
+        compile(workspace, programs, variant)?;
+    }
+    let programs = PROGRAMS.iter().map(|program| compiled(workspace, program, variant)).collect::<Result<Vec<_>>>()?;
     pack(&programs, variant.platform, store, reference, variant.commit)
 }
 
@@ -116,12 +133,24 @@ fn labels(commit: Option<&str>) -> BTreeMap<String, String> {
     labels.into_iter().filter_map(label).collect()
 }
 
-fn compile(workspace: &Path, package: &str, name: &str, variant: Variant<'_>) -> Result<PathBuf> {
+/// The folder of these builds. It is a separate one, because the different flags would invalidate the ordinary build.
+fn folder(workspace: &Path) -> PathBuf {
+    workspace.join("target/image")
+}
+
+/// The compiled program, which names no folder of this machine.
+fn compiled(workspace: &Path, program: &str, variant: Variant<'_>) -> Result<PathBuf> {
+    let subfolder = if variant.profile == "dev" { "debug" } else { variant.profile };
+    let program = folder(workspace).join(variant.platform.target()).join(subfolder).join(program);
+    Folders::of(workspace)?.check(&program)?;
+    Ok(program)
+}
+
+/// Compiles these programs, each with the name of its package before it.
+fn compile(workspace: &Path, programs: &[(&str, &str)], variant: Variant<'_>) -> Result<()> {
     let Variant { platform, profile, commit } = variant;
     ensure!(workspace.join("Cargo.toml").exists(), "{} is no workspace: it has no Cargo.toml", workspace.display());
     let target = platform.target();
-    // In a separate folder, because the different flags would invalidate the ordinary build.
-    let folder = workspace.join("target/image");
     let folders = Folders::of(workspace)?;
     // Static, with glibc: it has name resolution and needs no loader. Because the command names the target, cargo does not use
     // the flag for procedural macros, which cannot be static.
@@ -135,9 +164,10 @@ fn compile(workspace: &Path, package: &str, name: &str, variant: Variant<'_>) ->
         None => cargo.env_remove("OPERATORS_COMMIT"),
     };
     let status = cargo
-        .args(["build", "--profile", profile, "--locked", "--package", package, "--bin", name, "--target", target])
+        .args(["build", "--profile", profile, "--locked", "--target", target])
+        .args(programs.iter().flat_map(|(package, program)| ["--package", package, "--bin", program]))
         .arg("--target-dir")
-        .arg(&folder)
+        .arg(folder(workspace))
         .current_dir(workspace)
         .env("K8S_OPENAPI_ENABLED_VERSION", KUBERNETES)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")) // in this form, folders may have spaces
@@ -146,12 +176,10 @@ fn compile(workspace: &Path, package: &str, name: &str, variant: Variant<'_>) ->
         .status()
         .context("could not run cargo")?;
     if !status.success() {
-        bail!("cargo could not build {name}, see above");
+        let names: Vec<_> = programs.iter().map(|(_, program)| *program).collect();
+        bail!("cargo could not build {}, see above", names.join(", "));
     }
-    let subfolder = if profile == "dev" { "debug" } else { profile };
-    let program = folder.join(target).join(subfolder).join(name);
-    folders.check(&program)?;
-    Ok(program)
+    Ok(())
 }
 
 /// Makes `cargo` link with the compiler for a platform that this machine does not have. The crate `cc`, which compiles the C
@@ -213,7 +241,8 @@ mod tests {
         let build = |name: &str| {
             let root = folder.path().join(name);
             workspace(&root);
-            compile(&root, PACKAGES[0], PROGRAMS[0], variant).unwrap()
+            compile(&root, &[(PACKAGES[0], PROGRAMS[0])], variant).unwrap();
+            compiled(&root, PROGRAMS[0], variant).unwrap()
         };
         let (one, other) = (build("one"), build("another folder/below"));
         assert!(std::fs::read(&one).unwrap() == std::fs::read(other).unwrap(), "the programs differ");
@@ -235,7 +264,7 @@ mod tests {
     fn folder_without_a_workspace_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let variant = Variant { platform: Platform::Amd64, profile: "release", commit: None };
-        let error = compile(folder.path(), PACKAGES[0], PROGRAMS[0], variant).unwrap_err();
+        let error = compile(folder.path(), &[(PACKAGES[0], PROGRAMS[0])], variant).unwrap_err();
         assert!(error.to_string().ends_with("is no workspace: it has no Cargo.toml"), "{error}");
     }
 }

@@ -11,7 +11,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use chart::helm::{Helm, Version, succeeded};
 use cluster::Cluster;
 use controller_manager::OPERATORS;
-use images::{Reference, Store};
+use images::{
+    Store,
+    operator::{self, Built},
+};
 use serde_json::{Map, Value, json};
 
 use crate::Backend;
@@ -49,9 +52,10 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
     );
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the crate is in a workspace")?;
     let store = Store::open(images::default_store()?)?;
-    let reference: Reference = images::operator::DEFAULT_TAG.parse()?;
-    let built = images::operator::build(workspace, &store, &reference, None)?;
-    let (repository, _tag) = images::operator::DEFAULT_TAG.rsplit_once(':').context("the tag has a name")?;
+    let built = build_image(workspace, &store)?;
+    let reference = built.reference;
+    let text = reference.to_string();
+    let (repository, _tag) = text.rsplit_once(':').context("the tag has a name")?;
     if cluster.is_ours() {
         return Ok(format!("{repository}@{}", built.digest));
     }
@@ -64,6 +68,16 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
         cluster.load_image(&archive)
     })?;
     Ok(format!("{repository}:{tag}"))
+}
+
+/// Builds the image of the operators that `E2E_PROFILE` names: `release`, as users run it, or `trial`, which is built in less than
+/// half the time. The default is `trial`.
+pub fn build_image(workspace: &Path, store: &Store) -> Result<Built> {
+    match std::env::var("E2E_PROFILE").unwrap_or_default().as_str() {
+        "" | "trial" => operator::build_trial(workspace, store),
+        "release" => operator::build(workspace, store, &operator::DEFAULT_TAG.parse()?, None),
+        other => bail!("E2E_PROFILE is {other:?}: choose trial or release"),
+    }
 }
 
 /// The chart's values for this image, `REPOSITORY@DIGEST` or `REPOSITORY:TAG`, with all operators enabled.

@@ -13,5 +13,6 @@ pub use backend::{Backend, cluster_with, failing_cluster, fresh_cluster, shared_
 pub use clean_up::{clean_up, delete_kind};
 pub use earlier::{EARLIER, earlier_chart};
 pub use install::{
-    INSTALLED, Installed, MANAGER, MANAGER_NAMESPACE, image_for, install, make_namespace, uninstall, values,
+    INSTALLED, Installed, MANAGER, MANAGER_NAMESPACE, build_image, image_for, install, make_namespace, uninstall,
+    values,
 };

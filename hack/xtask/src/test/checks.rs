@@ -4,7 +4,7 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::{Result, bail};
 use cluster::{Tools, progress};
-use images::{Reference, Store, default_store, operator};
+use images::{Store, default_store};
 use installation::Backend;
 
 use super::{Args, nextest, permissions, scaffold, space};
@@ -133,7 +133,7 @@ fn images() -> Result<Outcome> {
         images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
     }
     if std::env::var_os("E2E_IMAGE").is_none() {
-        operator::build(workspace::root(), &store, &Reference::parse(operator::DEFAULT_TAG)?, None)?;
+        installation::build_image(workspace::root(), &store)?;
     }
     Ok(Outcome::Passed)
 }

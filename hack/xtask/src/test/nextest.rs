@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
+use std::num::NonZero;
 use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
+use installation::Backend;
 use serde_json::Value;
 use skip::Skipped;
 use tempfile::NamedTempFile;
@@ -36,6 +38,9 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     if let Some(filter) = selection.filter {
         nextest.args(["--filterset", filter]);
     }
+    if std::env::var_os("NEXTEST_TEST_THREADS").is_none() {
+        nextest.args(["--test-threads", &tests_at_once(Backend::chosen()?).to_string()]);
+    }
     let seed = seed();
     eprintln!("SEED={seed} selects the samples of faults and interferences; set it to repeat the same samples");
     let record = NamedTempFile::new()?;
@@ -52,6 +57,15 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     }
     results.skip(skip::read(record.path())?)?;
     Ok(Outcome::Tests(results.counts(), results.skips()))
+}
+
+/// How many tests run at the same time. Tests with a cluster wait more than they compute, so one test more than there are cores
+/// keeps the cores busy. On kind, each cluster has three nodes, which need much memory.
+fn tests_at_once(backend: Backend) -> usize {
+    match backend {
+        Backend::Kind => 1,
+        Backend::Local | Backend::Existing => std::thread::available_parallelism().map_or(1, NonZero::get) + 1,
+    }
 }
 
 /// The seed of all tests: the value of `SEED`, or a fresh number. One seed for all, so that one variable repeats the whole run.
@@ -130,13 +144,11 @@ impl Results {
 /// The name of a test in nextest's events, `package::program$test`. Nextest's identifiers of programs differ: the identifier of a
 /// library is the package alone, and the identifiers of all programs but tests have the kind before the name.
 fn event_name(binary: &str, test: &str) -> String {
-    match binary.split_once("::") {
-        Some((package, program)) => format!("{package}::{}${test}", program.rsplit('/').next().unwrap_or(program)),
-        None => {
-            let library = binary.strip_prefix("operators-").unwrap_or(binary).replace('-', "_");
-            format!("{binary}::{library}${test}")
-        }
+    if let Some((package, program)) = binary.split_once("::") {
+        return format!("{package}::{}${test}", program.rsplit('/').next().unwrap_or(program));
     }
+    let library = binary.strip_prefix("operators-").unwrap_or(binary).replace('-', "_");
+    format!("{binary}::{library}${test}")
 }
 
 #[cfg(test)]
