@@ -159,6 +159,7 @@ async fn decide_requested(
 ) -> Result<(), Error> {
     let run = Run::Now(token);
     let job = if known.crontab.spec.replicas == 0 {
+        decided.events.push(Event::normal("NoReplicas", "Not starting job because spec.replicas is 0"));
         None
     } else if let Some(why) = known.against_running_now() {
         decided.skip(vec![known.left_out(run, why)], why);

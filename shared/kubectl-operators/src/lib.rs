@@ -9,6 +9,7 @@
 
 mod children;
 mod cli;
+mod completion;
 mod describe;
 mod events;
 mod kinds;
@@ -34,6 +35,7 @@ use kube::{
 use storage_migration::{Output, Progress, Target};
 
 use cli::{Cli, Command};
+use completion::{COMPLETE, complete};
 pub use kinds::CATEGORY;
 use kinds::Kinds;
 
@@ -94,6 +96,10 @@ impl From<String> for Failed {
 ///
 /// Returns what went wrong, in words on which the user can act.
 pub async fn execute(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<String, Failed> {
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    if arguments.get(1).is_some_and(|command| command == COMPLETE) {
+        return Ok(complete(arguments.into_iter().skip(2).collect()));
+    }
     let cli = Cli::parse_from(arguments);
     if let Command::Completions { shell } = cli.command {
         let mut script = Vec::new();

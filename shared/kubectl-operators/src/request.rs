@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 use crate::{
     Session,
     cli::{TargetFlags, WaitFlags},
+    events::{self, Event},
     kinds::Kind,
     object::{is_paused, paused_annotation, state},
     text::{one_line, request_error},
@@ -22,6 +23,8 @@ use crate::{
 
 /// The name under which the API server records the changes.
 const MANAGER: &str = "kubectl-operators";
+/// How long to wait for the events that follow a request.
+const EVENTS: Duration = Duration::from_secs(2);
 
 /// The object that the user names, and its kind.
 pub(crate) async fn find<'a>(session: &'a Session, target: &TargetFlags) -> Result<(&'a Kind, DynamicObject), String> {
@@ -73,7 +76,7 @@ pub(crate) async fn reconcile(session: &Session, target: &TargetFlags, wait: &Wa
     ask(session, kind, &object, &asked, wait.limit()).await
 }
 
-/// Requests a run, and waits until the operator has taken notice of it.
+/// Requests a run, and waits until the operator has taken notice of it and said what it does.
 pub(crate) async fn run_now(session: &Session, target: &TargetFlags, wait: &WaitFlags) -> Result<String, String> {
     let (kind, object) = find(session, target).await?;
     if !has_runs(session, kind).await? {
@@ -85,7 +88,29 @@ pub(crate) async fn run_now(session: &Session, target: &TargetFlags, wait: &Wait
         return Err(format!("{named} is paused; `kubectl operators resume {named}` first"));
     }
     let asked = Asked { annotation: "run-now", answer: "lastRunNow", done: "run requested" };
-    ask(session, kind, &object, &asked, wait.limit()).await
+    let before = events::of(session, &object).await.unwrap_or_default();
+    let mut said = ask(session, kind, &object, &asked, wait.limit()).await?;
+    if !wait.limit().is_zero() {
+        for event in events_after(session, &object, &before).await {
+            said += &one_line(&format!("  {}: {}", event.reason, event.message));
+            said.push('\n');
+        }
+    }
+    Ok(said)
+}
+
+/// Waits a moment for events on the object that are new: they say whether the operator has started a run, or why not. The operator
+/// sends them after the answer.
+async fn events_after(session: &Session, object: &DynamicObject, before: &[Event]) -> Vec<Event> {
+    let deadline = Instant::now() + EVENTS;
+    loop {
+        let mut events = events::of(session, object).await.unwrap_or_default();
+        events.retain(|event| !before.contains(event));
+        if !events.is_empty() || Instant::now() >= deadline {
+            return events;
+        }
+        tokio::time::sleep(EVENTS / 10).await;
+    }
 }
 
 /// A request by annotation, which the operator answers in the status.

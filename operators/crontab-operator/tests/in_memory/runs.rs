@@ -273,6 +273,7 @@ async fn run_now_starts_one_job_outside_the_schedule() {
     edit(&memory, run_now("d")).await;
     memory.pass(MINUTE).await;
     assert_eq!((created(&memory).len(), &status(&memory)["lastRunNow"]), (2, &json!("d")));
+    assert_eq!(events(&memory, "NoReplicas"), 1);
 }
 
 #[tokio::test(start_paused = true)]
