@@ -134,13 +134,13 @@ fn whole(variable: &str, filter: &str) -> Result<Outcome> {
 }
 
 fn ipv6() -> Result<Outcome> {
-    let environment = [("E2E_IP_FAMILY", "ipv6"), ("E2E_PROFILE", "release")];
+    let environment = [("E2E_IP_FAMILY", "ipv6"), ("E2E_PROFILE", "release"), ("HELM_VERSIONS", "all")];
     let filter = Some("package(e2e) & (binary(e2e) | binary(chart))");
     nextest::run(&nextest::Selection { filter, profile: Some("nightly"), environment: &environment })
 }
 
 fn kind() -> Result<Outcome> {
-    let environment = [("E2E_CLUSTER", "kind"), ("E2E_PROFILE", "release")];
+    let environment = [("E2E_CLUSTER", "kind"), ("E2E_PROFILE", "release"), ("HELM_VERSIONS", "all")];
     let filter = Some("package(e2e) & (binary(e2e) | binary(chart))");
     let tests = nextest::run(&nextest::Selection { filter, profile: Some("nightly"), environment: &environment });
     installation::delete_kind()?; // also after a failure: its nodes need much memory
