@@ -1,4 +1,4 @@
-//! The shortest operator that works: a Greeting keeps a `ConfigMap`. `cargo run --example minimal -- crds`
+//! The shortest operator that works: a Greeting keeps a `ConfigMap`. `cargo run -p operators-manager --example minimal -- crds`
 use std::{process::ExitCode, sync::Arc};
 
 use k8s_openapi::{api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions};

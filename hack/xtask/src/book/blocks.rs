@@ -46,11 +46,27 @@ pub(super) struct Checked {
     pub(super) scripts: Vec<(String, String)>,
 }
 
+/// Returns the script in a form that compiles an example together with all other programs of the workspace. `cargo run` for one
+/// package compiles the dependencies again, with the features of this package alone.
+fn compiling_for_all(script: &str) -> String {
+    let line = |line: &str| {
+        let (_, rest) = line.strip_prefix("cargo run -p ")?.split_once(" --example ")?;
+        let (example, arguments) = rest.split_once(" -- ")?;
+        Some(format!(
+            "cargo build --quiet --workspace --example {example}\ntarget/debug/examples/{example} {arguments}\n"
+        ))
+    };
+    script.lines().map(|it| line(it).unwrap_or_else(|| format!("{it}\n"))).collect()
+}
+
 /// Runs these scripts in the checkout. Returns one line for each that fails.
 pub(super) fn run(scripts: &[(String, String)]) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for (place, script) in scripts {
-        let output = workspace::command("sh").args(["-euc", script]).output().context("could not start sh")?;
+        let output = workspace::command("sh")
+            .args(["-euc", &compiling_for_all(script)])
+            .output()
+            .context("could not start sh")?;
         if !output.status.success() {
             let says = String::from_utf8_lossy(&output.stderr);
             findings.push(format!("{place}: the block fails ({}): {}", output.status, says.trim_end()));
@@ -187,6 +203,14 @@ mod tests {
         let checked = checked(text);
         assert_eq!(checked.findings, Vec::<String>::new());
         assert_eq!(checked.counts, Counts { included: 2, tested: 1, untested: 1 });
+    }
+
+    #[test]
+    fn example_is_compiled_with_all_programs() {
+        assert_eq!(
+            compiling_for_all("true\ncargo run -p a --example b -- crds | cat\n"),
+            "true\ncargo build --quiet --workspace --example b\ntarget/debug/examples/b crds | cat\n"
+        );
     }
 
     #[test]

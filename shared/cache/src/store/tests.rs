@@ -200,6 +200,19 @@ fn restored_cluster_with_higher_versions_is_followed() {
     assert_eq!((woken, back), (vec![], false));
 }
 
+/// The second page of the list fails, so the informer lists again.
+#[test]
+fn restore_that_an_unfinished_list_has_shown_is_not_forgotten() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 100, 3));
+    let older = object("a", "1", 50, 2);
+    store.begin_list(0);
+    store.listed_at(0, 200).expect("the list itself is newer");
+    assert!(store.list(0, &older).is_some());
+    assert!(list(&store, 210, &[older]).1);
+    assert!(!list(&store, 220, &[object("a", "1", 50, 2)]).1, "it is reported once");
+}
+
 /// A restored cluster reaches a known version again, with other content.
 #[test]
 fn other_content_under_the_same_version_is_accepted() {
