@@ -58,7 +58,7 @@ pub fn build(workspace: &Path, store: &Store, reference: &Reference, commit: Opt
     build_variant(Variant { platform: Platform::here()?, profile: "release", commit }, workspace, store, reference)
 }
 
-/// Builds an image with the same programs as [`build`], which are larger and slower, in less than half the time. It is for the
+/// Builds an image with the same programs as [`build`], which are larger and slower, in two thirds of the time. It is for the
 /// demo and for tests, and is stored as [`TRIAL_TAG`].
 pub fn build_trial(workspace: &Path, store: &Store) -> Result<Built> {
     let variant = Variant { platform: Platform::here()?, profile: TRIAL, commit: None };

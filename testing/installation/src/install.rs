@@ -70,8 +70,8 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
     Ok(format!("{repository}:{tag}"))
 }
 
-/// Builds the image of the operators that `E2E_PROFILE` names: `release`, as users run it, or `trial`, which is built in less than
-/// half the time. The default is `trial`.
+/// Builds the image of the operators that `E2E_PROFILE` names: `release`, as users run it, or `trial`, which is built in two
+/// thirds of the time. The default is `trial`.
 pub fn build_image(workspace: &Path, store: &Store) -> Result<Built> {
     match std::env::var("E2E_PROFILE").unwrap_or_default().as_str() {
         "" | "trial" => operator::build_trial(workspace, store),
