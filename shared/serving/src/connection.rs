@@ -275,7 +275,7 @@ where
     if is_http1 && rules.drain.is_cancelled() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|body| ResponseBody::new(body, exchange, !is_http1)))
+    Ok(response.map(|body| ResponseBody::new(body, exchange)))
 }
 
 /// The server's own answer. It ends a connection of HTTP/1.

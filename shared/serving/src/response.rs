@@ -15,20 +15,20 @@ use crate::activity::{Exchange, Step};
 pub(crate) struct ResponseBody<B> {
     /// `None` if the server itself answers.
     inner: Option<Pin<Box<B>>>,
-    /// The last byte of a piece, kept back until the client has room for all others. hyper passes a piece to the HTTP/2 library as
-    /// soon as the client has room for one byte, so the request would end here while the rest of its answer waits there.
+    /// The last byte of a piece, kept back until the client has room for all others. hyper takes a piece as soon as the client has
+    /// room for one byte: over HTTP/2 it passes the piece to its library, over HTTP/1 it puts the piece into its buffer. So the
+    /// request would end here, and give its memory back, while the rest of its answer waits there.
     kept_back: Option<Bytes>,
-    keeps_back: bool,
     exchange: Arc<Exchange>,
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn new(inner: B, exchange: Arc<Exchange>, is_http2: bool) -> Self {
-        Self { inner: Some(Box::pin(inner)), kept_back: None, keeps_back: is_http2, exchange }
+    pub(crate) fn new(inner: B, exchange: Arc<Exchange>) -> Self {
+        Self { inner: Some(Box::pin(inner)), kept_back: None, exchange }
     }
 
     pub(crate) fn empty(exchange: Arc<Exchange>) -> Self {
-        Self { inner: None, kept_back: None, keeps_back: false, exchange }
+        Self { inner: None, kept_back: None, exchange }
     }
 }
 
@@ -47,7 +47,7 @@ impl<B: Body> Body for ResponseBody<B> {
         let Some(frame) = ready!(next).transpose()? else { return Poll::Ready(None) };
         let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
         Poll::Ready(Some(Ok(match frame.into_data() {
-            Ok(mut data) if self.keeps_back && data.len() > 1 => {
+            Ok(mut data) if data.len() > 1 => {
                 self.kept_back = Some(data.split_off(data.len() - 1));
                 Frame::data(data)
             }

@@ -15,7 +15,7 @@ use super::{
     Conversion, Webhook, Work,
     brief::brief,
     object::Object,
-    review::{Malformed, Outcome},
+    review::{Malformed, Outcome, check_uid},
 };
 
 /// The version in reports that the webhook does not declare.
@@ -52,7 +52,7 @@ struct Answer<'a> {
 #[serde(rename_all = "camelCase")]
 struct Response<'a> {
     uid: &'a str,
-    converted_objects: Vec<Box<RawValue>>,
+    converted_objects: &'a RawValue,
     result: Value,
 }
 
@@ -90,38 +90,43 @@ pub(crate) fn convert(
     let Some(Object(ConversionRequest { uid, desired_api_version, objects })) = review.request else {
         return Err(Malformed("the ConversionReview has no request".to_owned()));
     };
+    check_uid(&uid)?;
     let mut outcome = Outcome::Answered;
     let mut one = |object: &RawValue| convert_one(webhooks, object, &desired_api_version, &report, &mut outcome);
+    let none = || "[]".to_owned();
     let converted = match objects {
-        None => Ok(Vec::new()),
+        None => Ok(none()),
         Some(objects) => each(objects, &mut one).map_err(not_a_review)?,
     };
-    let (converted_objects, result) = match converted {
-        Ok(objects) => (objects, json!({"status": "Success"})),
-        Err(message) => (Vec::new(), json!({"status": "Failure", "message": message})),
+    let (list, result) = match converted {
+        Ok(list) => (list, json!({"status": "Success"})),
+        Err(message) => (none(), json!({"status": "Failure", "message": message})),
     };
-    let response = Response { uid: &uid, converted_objects, result };
+    let converted_objects = RawValue::from_string(list).map_err(not_a_review)?;
+    let response = Response { uid: &uid, converted_objects: &converted_objects, result };
     let answer = serde_json::to_string(&Answer { api_version: version, kind, response }).map_err(not_a_review)?;
     Ok((answer, outcome))
 }
 
-/// The results of `convert` for the elements of a list, one after the other, up to its first error.
+/// The results of `convert` for the elements of a list, as the text of a list; or its first error. Each result is written at once:
+/// a list of the results would take many times the memory of the text, if the objects are short.
 fn each(
     list: &RawValue,
     convert: impl FnMut(&RawValue) -> Result<Box<RawValue>, String>,
-) -> Result<Result<Vec<Box<RawValue>>, String>, serde_json::Error> {
-    let mut each = Each { convert, converted: Vec::new(), failure: None };
+) -> Result<Result<String, String>, serde_json::Error> {
+    let mut each = Each { convert, list: "[".to_owned(), failure: None };
     let read = serde_json::Deserializer::from_str(list.get()).deserialize_seq(&mut each);
     match each.failure {
         // The rest of the list was not read, which is an error for the deserializer.
         Some(failure) => Ok(Err(failure)),
-        None => read.map(|()| Ok(each.converted)),
+        None => read.map(|()| Ok(each.list + "]")),
     }
 }
 
 struct Each<F> {
     convert: F,
-    converted: Vec<Box<RawValue>>,
+    /// The text of the list, without its end.
+    list: String,
     failure: Option<String>,
 }
 
@@ -135,7 +140,12 @@ impl<'de, F: FnMut(&RawValue) -> Result<Box<RawValue>, String>> Visitor<'de> for
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         while let Some(object) = list.next_element::<&RawValue>()? {
             match (self.convert)(object) {
-                Ok(converted) => self.converted.push(converted),
+                Ok(converted) => {
+                    if self.list.len() > 1 {
+                        self.list.push(',');
+                    }
+                    self.list.push_str(converted.get());
+                }
                 Err(failure) => {
                     self.failure = Some(failure);
                     return Ok(());
@@ -168,6 +178,9 @@ fn convert_one(
     let broken = |error: serde_json::Error| brief(format_args!("an object cannot become {wanted}: {error}"));
     let Object(Identity { api_version: present, kind, metadata: Name { name } }) =
         serde_json::from_str(raw.get()).map_err(broken)?;
+    if present.is_empty() {
+        return Err("an object has no apiVersion".to_owned());
+    }
     if present == wanted {
         return Ok(raw.to_owned());
     }

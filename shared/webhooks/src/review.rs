@@ -62,6 +62,10 @@ pub(crate) struct Malformed(pub(crate) String);
 
 /// The longest warning in bytes; kubectl shows no more.
 const WARNING_BYTES: usize = 256;
+/// The longest name in bytes, as in the API. A longer one can only come from a client that is not the API server.
+const NAME_BYTES: usize = 253;
+/// The most errors and the most warnings of an answer.
+const MOST: usize = 64;
 
 /// Answers an admission review. Catches a panic of the operator's function, which refuses the object with code 500.
 pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(String, Outcome), Malformed> {
@@ -76,6 +80,7 @@ pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(String, Outcome),
     let Some(Object(admission)) = review.request else {
         return Err(Malformed("the AdmissionReview has no request".to_owned()));
     };
+    check_uid(&admission.uid)?;
     let (Work::Default(work) | Work::Validate(work, _) | Work::Review(work)) = &webhook.work else {
         return Err(Malformed("this path serves no conversions".to_owned()));
     };
@@ -87,6 +92,11 @@ pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(String, Outcome),
         }
     };
     Ok((admission.answer(&webhook.target.kind, &webhook.target.group, result).to_string(), outcome))
+}
+
+/// The answer repeats the UID, so it must not be long. The API server sends 36 characters.
+pub(crate) fn check_uid(uid: &str) -> Result<(), Malformed> {
+    if uid.len() <= NAME_BYTES { Ok(()) } else { Err(Malformed(format!("the uid has {} bytes", uid.len()))) }
 }
 
 /// Whether the operator's function returned or panicked, for the metrics.
@@ -216,7 +226,7 @@ impl Admission<'_> {
         };
         if !warnings.is_empty() {
             let cut = |warning: String| warning[..warning.floor_char_boundary(WARNING_BYTES)].to_owned();
-            response["warnings"] = warnings.into_iter().map(cut).collect();
+            response["warnings"] = warnings.into_iter().take(MOST).map(cut).collect();
         }
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
     }
@@ -228,19 +238,26 @@ impl Refusal {
         Self { code: 500, reason: "InternalError", message: message.to_owned(), causes, warnings }
     }
 
-    /// The `Status`, in the format of the API server's own validation errors.
+    /// The `Status`, in the format of the API server's own validation errors. It has a limited length, because the answer of a
+    /// request stays in memory until the client has read it.
     fn status(&self, kind: &str, group: &str, name: &str) -> Value {
-        let said: Vec<String> = self.causes.iter().map(|FieldError { field, why }| format!("{field}: {why}")).collect();
+        let name = &name[..name.floor_char_boundary(NAME_BYTES)];
+        let shown = &self.causes[..self.causes.len().min(MOST)];
+        let mut said: Vec<String> =
+            shown.iter().map(|FieldError { field, why }| brief(format_args!("{field}: {why}"))).collect();
+        if self.causes.len() > shown.len() {
+            said.push(format!("and {} more", self.causes.len() - shown.len()));
+        }
         let message = match said.as_slice() {
             [] => self.message.clone(),
             [one] => format!("{kind}.{group} \"{name}\" is invalid: {one}"),
             several => format!("{kind}.{group} \"{name}\" is invalid: [{}]", several.join(", ")),
         };
-        let causes: Vec<Value> = self
-            .causes
-            .iter()
-            .map(|FieldError { field, why }| json!({"reason": "FieldValueInvalid", "field": field, "message": why}))
-            .collect();
+        let cause = |FieldError { field, why }: &FieldError| {
+            let (field, why) = (brief(format_args!("{field}")), brief(format_args!("{why}")));
+            json!({"reason": "FieldValueInvalid", "field": field, "message": why})
+        };
+        let causes: Vec<Value> = shown.iter().map(cause).collect();
         json!({
             "status": "Failure", "code": self.code, "reason": self.reason, "message": message,
             "details": {"group": group, "kind": kind, "name": name, "causes": causes},

@@ -32,11 +32,15 @@ use crate::{
 
 /// The largest body of a request in bytes, as in controller-runtime.
 const BODY: usize = 7 * 1024 * 1024;
-/// Bytes of memory that all reviews at work may need together, by [`weight`].
-const REVIEWING: usize = 48 * 1024 * 1024;
+/// The most connections. The API server needs a few. Each one may hold 64 KiB of an unfinished handshake.
+const CONNECTIONS: usize = 256;
+/// Bytes of memory that all long reviews at work may need together, by [`weight`].
+const REVIEWING: usize = 40 * 1024 * 1024;
+/// The same for all other reviews: they never wait for a long one.
+const REVIEWING_SHORT: usize = 8 * 1024 * 1024;
 /// How long a review waits for its part of this memory. The API server waits ten seconds for an answer.
 const REVIEW_WAIT: Duration = Duration::from_secs(5);
-/// A review that needs more memory than this also takes more time than the tasks of other requests should wait for.
+/// A review that needs more memory than this also takes more time than other requests should wait for: it is a long one.
 const LONG: usize = 1024 * 1024;
 /// The interval of self-checks with a certificate from a folder.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -100,7 +104,7 @@ impl WebhookServer {
         let address = listener.local_addr();
         let serve = |certificates: &Certificates| {
             certificates.observe(observer.clone());
-            let limits = Limits { body_size: BODY, ..Limits::default() };
+            let limits = Limits { body_size: BODY, connections: CONNECTIONS, ..Limits::default() };
             let listener = listener.limits(limits).tls(Tls::new(certificates.clone()));
             let (routes, health, stop) = (routes(webhooks, &observer), health.clone(), stop.clone());
             async move {
@@ -237,7 +241,7 @@ async fn keep<C: Future<Output = Result<(), String>>>(
 fn routes(webhooks: Vec<Webhook>, observer: &Arc<dyn Observer>) -> Router {
     let (converting, admitting): (Vec<_>, Vec<_>) =
         webhooks.into_iter().partition(|webhook| matches!(webhook.work, Work::Convert(..)));
-    let memory = Arc::new(Semaphore::new(REVIEWING));
+    let memory = Memory { short: Arc::new(Semaphore::new(REVIEWING_SHORT)), long: Arc::new(Semaphore::new(REVIEWING)) };
     let hook = |path: &str, webhooks: Vec<Webhook>| {
         observer.serves(path);
         Hook { path: path.into(), webhooks: webhooks.into(), memory: memory.clone(), observer: observer.clone() }
@@ -258,9 +262,15 @@ fn routes(webhooks: Vec<Webhook>, observer: &Arc<dyn Observer>) -> Router {
 struct Hook {
     path: Arc<str>,
     webhooks: Arc<[Webhook]>,
-    /// The free memory for reviews, of all paths together.
-    memory: Arc<Semaphore>,
+    memory: Memory,
     observer: Arc<dyn Observer>,
+}
+
+/// The free memory for reviews, of all paths together, in bytes.
+#[derive(Clone)]
+struct Memory {
+    short: Arc<Semaphore>,
+    long: Arc<Semaphore>,
 }
 
 async fn serve_review(State(hook): State<Hook>, headers: axum::http::HeaderMap, body: Bytes) -> Response {
@@ -280,10 +290,13 @@ async fn serve_review(State(hook): State<Hook>, headers: axum::http::HeaderMap, 
 async fn review(hook: &Hook, body: Bytes) -> Response {
     let weight = if *hook.path == *CONVERT { weight::of_conversion(&body) } else { weight::of_admission(&body) };
     let Some(wanted) = u32::try_from(weight).ok().filter(|_| weight <= REVIEWING) else {
-        let why = format!("the review would need {weight} bytes of memory, more than the {REVIEWING} of all reviews");
+        let why =
+            format!("the review would need {weight} bytes of memory, more than the {REVIEWING} of all long reviews");
         return (StatusCode::PAYLOAD_TOO_LARGE, why).into_response();
     };
-    let Ok(Ok(memory)) = tokio::time::timeout(REVIEW_WAIT, hook.memory.clone().acquire_many_owned(wanted)).await else {
+    let is_long = weight > LONG;
+    let memory = if is_long { &hook.memory.long } else { &hook.memory.short };
+    let Ok(Ok(memory)) = tokio::time::timeout(REVIEW_WAIT, memory.clone().acquire_many_owned(wanted)).await else {
         return ([(header::RETRY_AFTER, "1")], StatusCode::SERVICE_UNAVAILABLE).into_response();
     };
     let of_task = hook.clone();
@@ -291,7 +304,7 @@ async fn review(hook: &Hook, body: Bytes) -> Response {
         let _memory = memory;
         answer::at(&of_task.webhooks, &of_task.path, &body, |conversion| of_task.observer.converted(conversion))
     };
-    if weight <= LONG {
+    if !is_long {
         return respond(hook, work());
     }
     match tokio::task::spawn_blocking(work).await {

@@ -2,27 +2,34 @@
 
 /// Bytes that one value or key may take: as a field of a typed object, and in the JSON trees before and after a change.
 const VALUE: usize = 160;
+/// Bytes that an object or a list may take as an element of a list, however short its text is: a typed element has room for all its
+/// fields, and derived decoders also take a list for an object. The largest elements of the Kubernetes API are a volume and a
+/// container.
+const ELEMENT: usize = 4096;
 /// Copies of the text that exist at once: the body, decoded strings, the answer.
 const COPIES: usize = 4;
 
 /// Bytes of memory that an admission review needs, at most.
 pub(crate) fn of_admission(body: &[u8]) -> usize {
-    weight(body.len(), heaviest(body, 0))
+    copies(body).saturating_add(heaviest(body, 0))
 }
 
 /// Bytes of memory that a conversion review needs, at most. It converts one object at a time, so only the heaviest one counts.
 pub(crate) fn of_conversion(body: &[u8]) -> usize {
     // The review, the request and the list of objects are around each object.
-    weight(body.len(), heaviest(body, 3))
+    copies(body).saturating_add(heaviest(body, 3))
 }
 
-fn weight(length: usize, values: usize) -> usize {
-    length.saturating_mul(COPIES).saturating_add(values.saturating_mul(VALUE))
+fn copies(body: &[u8]) -> usize {
+    body.len().saturating_mul(COPIES)
 }
 
-/// The most values and keys in one of the parts that have this number of objects and lists around them. Takes any bytes.
+/// The bytes that the values and keys of one part may take: of the heaviest of the parts that have this number of objects and
+/// lists around them. Takes any bytes.
 fn heaviest(text: &[u8], outside: usize) -> usize {
-    let (mut depth, mut values, mut heaviest) = (0_usize, 0, 0);
+    let (mut depth, mut bytes, mut heaviest) = (0_usize, 0_usize, 0);
+    // One bit for each object (0) and list (1) around this place, the innermost one last. A decoder refuses more than 128.
+    let mut lists = 0_u128;
     let (mut in_string, mut escaped) = (false, false);
     for byte in text {
         match *byte {
@@ -31,23 +38,31 @@ fn heaviest(text: &[u8], outside: usize) -> usize {
             b'"' => in_string = !in_string,
             _ if in_string => {}
             b'{' | b'[' => {
+                bytes = bytes.saturating_add(if lists & 1 == 1 { ELEMENT } else { VALUE });
                 depth += 1;
-                values += 1;
+                lists = lists << 1 | u128::from(*byte == b'[');
             }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b',' | b':' => values += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                lists >>= 1;
+            }
+            b',' | b':' => bytes = bytes.saturating_add(VALUE),
             _ => {}
         }
         if depth <= outside && outside > 0 {
-            heaviest = values.max(heaviest);
-            values = 0;
+            heaviest = bytes.max(heaviest);
+            bytes = 0;
         }
     }
-    values.max(heaviest)
+    bytes.max(heaviest)
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::{
+        Container, EphemeralContainer, PersistentVolumeClaim, TopologySpreadConstraint, Volume,
+    };
+
     use super::*;
 
     #[test]
@@ -61,7 +76,23 @@ mod tests {
             ("\"[[[", 0),
             ("]]]]", 0),
         ] {
-            assert_eq!(heaviest(text.as_bytes(), 0), values, "{text}");
+            assert_eq!(heaviest(text.as_bytes(), 0), values * VALUE, "{text}");
+        }
+    }
+
+    #[test]
+    fn objects_in_lists_weigh_as_much_as_typed_elements_may() {
+        assert_eq!(heaviest(b"[{},[]]", 0), 2 * VALUE + 2 * ELEMENT);
+        assert_eq!(heaviest(b"{\"a\":[{\"b\":{}}]}", 0), 5 * VALUE + ELEMENT);
+        assert_eq!(heaviest(b"{\"a\":{},\"b\":{}}", 0), 6 * VALUE, "the values of a map are not elements");
+        for size in [
+            size_of::<Volume>(),
+            size_of::<Container>(),
+            size_of::<EphemeralContainer>(),
+            size_of::<PersistentVolumeClaim>(),
+            size_of::<TopologySpreadConstraint>(),
+        ] {
+            assert!(size <= ELEMENT, "{size}");
         }
     }
 
@@ -70,8 +101,11 @@ mod tests {
         let review =
             |objects: &str| format!("{{\"kind\":\"x\",\"request\":{{\"uid\":\"a\",\"objects\":[{objects}]}}}}");
         let one = heaviest(review("{\"a\":[1,2,3]}").as_bytes(), 3);
-        assert_eq!(one, 5);
+        assert_eq!(one, 4 * VALUE + ELEMENT);
         assert_eq!(heaviest(review("{\"a\":1},{\"a\":[1,2,3]},{\"b\":2}").as_bytes(), 3), one);
-        assert!(heaviest(review(&"0,".repeat(1000)).as_bytes(), 3) < 10, "these are objects of one value");
+        assert!(
+            heaviest(review(&"0,".repeat(1000)).as_bytes(), 3) < 10 * VALUE,
+            "these are objects of one value, and the results are written one after the other"
+        );
     }
 }

@@ -18,6 +18,8 @@ mod slow_heads;
 mod small_values;
 mod stream_flood;
 mod tiny_chunks;
+mod unfinished_handshakes;
+mod unread_answers;
 mod zero_windows;
 
 /// An attack without credentials.
@@ -49,12 +51,14 @@ pub const ATTACKS: &[&Attack] = &[
     &slow_heads::ATTACK,
     &slow_bodies::ATTACK,
     &zero_windows::ATTACK,
+    &unread_answers::ATTACK,
     &stream_flood::ATTACK,
     &rapid_resets::ATTACK,
     &continuation_flood::ATTACK,
     &settings_flood::ATTACK,
     &ping_flood::ATTACK,
     &handshake_flood::ATTACK,
+    &unfinished_handshakes::ATTACK,
     &made_up_tokens::ATTACK,
 ];
 

@@ -72,7 +72,8 @@ impl Requests {
         it
     }
 
-    fn post(&self, path: &str) -> String {
+    /// The beginning of the head of a request for this path.
+    pub(crate) fn post(&self, path: &str) -> String {
         format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n{}", self.fields)
     }
 

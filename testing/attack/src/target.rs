@@ -160,6 +160,9 @@ struct ThingSpec {
     labels: std::collections::BTreeMap<String, String>,
     #[serde(default)]
     numbers: Vec<i64>,
+    /// The elements of a list that need the most memory.
+    #[serde(default)]
+    volumes: Vec<k8s_openapi::api::core::v1::Volume>,
 }
 
 async fn serve_webhooks(folder: &Path) -> Result<()> {

@@ -60,6 +60,11 @@ impl Zone {
     /// If the database has no such name.
     pub fn named(name: &str) -> Result<Self, UnknownZone> {
         let unknown = |advice: String| UnknownZone { name: name.to_owned(), advice };
+        if name.len() > LONGEST {
+            // Do not look for what is meant: this takes long for megabytes.
+            let beginning = &name[..name.floor_char_boundary(LONGEST)];
+            return Err(UnknownZone { name: format!("{beginning}…"), advice: ANY.to_owned() });
+        }
         if name.eq_ignore_ascii_case("local") {
             return Err(unknown("use the name of a place, such as Europe/Berlin".to_owned()));
         }

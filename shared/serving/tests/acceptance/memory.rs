@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Router, body::Bytes, routing::post};
 use serving::{Dropped, Limits};
-use tokio::{io::AsyncWriteExt, sync::Notify};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::Notify,
+};
 
 use crate::kit::{Server, Told, rest, soon, tell};
 
@@ -47,6 +50,21 @@ async fn request_beyond_the_budget_gets_503_and_later_an_answer() {
         tell(&mut server.connect().await, &whole(80_000)).await.ends_with("80000 bytes"),
         "the share is free again"
     );
+}
+
+#[tokio::test]
+async fn request_keeps_its_share_until_the_client_has_read_the_answer() {
+    // More than the buffers of two sockets hold.
+    let long = Router::new().route("/", post(async |_: Bytes| vec![b'x'; 64 << 20]));
+    let server = Server::plain(limits(100_000), long).await;
+    let mut first = server.connect().await;
+    first.write_all(whole(80_000).as_bytes()).await.unwrap();
+    let mut beginning = [0; 12];
+    soon(first.read_exact(&mut beginning)).await.unwrap();
+    assert_eq!(&beginning, b"HTTP/1.1 200");
+    let answer = tell(&mut server.connect().await, &whole(80_000)).await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{}", &answer[..answer.len().min(100)]);
+    drop(first);
 }
 
 #[tokio::test]

@@ -99,6 +99,14 @@ fn conversion_stops_at_the_first_element_that_is_no_object() {
 }
 
 #[test]
+fn object_without_a_version_is_not_converted() {
+    for wanted in ["", "cache.example.com/v2"] {
+        let answer = ask_to_convert(&[json!({})], wanted);
+        assert_eq!(answer["result"]["message"], "an object has no apiVersion", "{wanted}");
+    }
+}
+
+#[test]
 fn objects_that_are_no_list_are_malformed() {
     for objects in ["0", "{}", "\"a\"", "[1"] {
         let body = format!(

@@ -1,6 +1,6 @@
 //! Tests of admission and conversion reviews, with a small custom resource.
 
-use kube::CustomResource;
+use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -227,4 +227,44 @@ fn refused_text_of_megabytes_is_not_repeated_in_the_answer() {
     let answered = admit(&Webhook::validating(|_, _: &Cache| ValidationResult::none()), body.as_bytes());
     let (answer, _) = answered.expect("a review");
     assert!(answer.contains("the object is not a") && answer.len() < 4096, "{}", answer.len());
+}
+
+/// Refuses the field `spec.n` for a reason of this length, n times; these numbers are in the annotations.
+fn repeats(_: Option<&Cache>, cache: &Cache) -> ValidationResult {
+    let number = |key: &str| cache.annotations()[key].parse::<usize>().expect("a number");
+    let (errors, length) = (number("errors"), number("length"));
+    ValidationResult {
+        errors: (0..errors).map(|n| FieldError { field: format!("spec.{n}"), why: "y".repeat(length) }).collect(),
+        warnings: vec!["z".repeat(length); errors],
+    }
+}
+
+#[test]
+fn answer_has_a_limited_length_whatever_the_request_repeats() {
+    let refused = |name: &str, errors: usize, length: usize| {
+        let mut object = cache(&json!({"size": 1}));
+        object["metadata"]["annotations"] = json!({"errors": errors.to_string(), "length": length.to_string()});
+        let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"});
+        review["request"] = json!({"uid": "u", "name": name, "object": object});
+        answered(&Webhook::validating(repeats), &review).0["response"].clone()
+    };
+    let long = refused(&"n".repeat(1 << 20), 1, 1 << 20);
+    assert_eq!(long["status"]["details"]["name"], "n".repeat(NAME_BYTES));
+    assert!(long.to_string().len() < 8192, "{}", long.to_string().len());
+    let many = refused("a", 100_000, 10);
+    assert_eq!(many["status"]["details"]["causes"].as_array().map(Vec::len), Some(MOST));
+    assert!(many["status"]["message"].as_str().is_some_and(|it| it.ends_with(", and 99936 more]")), "{many}");
+    assert_eq!(many["warnings"].as_array().map(Vec::len), Some(MOST));
+    let exact = refused("a", 2, 1);
+    assert_eq!(exact["status"]["message"], "Cache.cache.example.com \"a\" is invalid: [spec.0: y, spec.1: y]");
+}
+
+#[test]
+fn long_uid_is_malformed() {
+    let body =
+        |uid: &str| json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": uid}});
+    let webhook = Webhook::validating(|_, _: &Cache| ValidationResult::none());
+    let result = |length: usize| admit(&webhook, body(&"u".repeat(length)).to_string().as_bytes());
+    assert!(result(NAME_BYTES).is_ok());
+    assert_eq!(result(NAME_BYTES + 1).err(), Some(Malformed("the uid has 254 bytes".to_owned())));
 }

@@ -227,11 +227,12 @@ fn unknown_zone_gets_advice() {
         // An abbreviation is near to many other ones.
         ("PST", "use a name of the IANA time zone database, such as Europe/Berlin"),
         ("", "use a name of the IANA time zone database, such as Europe/Berlin"),
-        (&"x".repeat(10_000), "use a name of the IANA time zone database, such as Europe/Berlin"),
     ] {
         let error = Zone::named(name).expect_err(name).to_string();
         assert_eq!(error, format!("unknown time zone \"{name}\"; {advice}"));
     }
+    let error = Zone::named(&"x".repeat(10_000)).expect_err("too long").to_string();
+    assert!(error.starts_with(&format!("unknown time zone \"{}…\"; use a name", "x".repeat(64))), "{error}");
 }
 
 #[test]
