@@ -14,9 +14,21 @@ use crate::{ReviewError, lane::Unanswered};
 /// A digest of the question: the cache keeps neither tokens nor names.
 pub(crate) type Key = [u8; 32];
 
-/// An answer that is a yes or a no.
+/// What an answer is worth. Without a free place, the least valuable answer goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// A no: a client can make up any number of questions.
+    Refused,
+    /// The user of a token, without more: a user who may create tokens of one ServiceAccount has any number of them.
+    Authenticated,
+    /// An answer that has let a request pass.
+    Admitted,
+}
+
+/// An answer of a review.
 pub(crate) trait Verdict {
-    fn is_yes(&self) -> bool;
+    /// The rank of the answer by itself.
+    fn rank(&self) -> Rank;
 }
 
 type InFlight<V> = BoxFuture<'static, Result<V, Unanswered>>;
@@ -28,12 +40,18 @@ pub(crate) struct Cache<V> {
 }
 
 struct State<V> {
-    /// Expired answers stay until there is no place: a yes tells that the question is not made up.
-    answers: HashMap<Key, (V, Instant)>,
+    /// Expired answers stay until there is no place: one that has let a request pass tells that its client is known.
+    answers: HashMap<Key, Remembered<V>>,
     /// Reviews that have no answer yet, by key, with their numbers. The callers own them.
     in_flight: HashMap<Key, (u64, WeakShared<InFlight<V>>)>,
     /// The number of the last review.
     last: u64,
+}
+
+struct Remembered<V> {
+    answer: V,
+    until: Instant,
+    rank: Rank,
 }
 
 impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
@@ -42,9 +60,9 @@ impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
         Self { limit, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns the cached answer, or else the one of `ask`, which learns whether an earlier answer was a yes. Concurrent callers
-    /// share one call of `ask`, which ends when all of them are cancelled. `lasts` gives the TTL of an answer. Errors are not
-    /// cached.
+    /// Returns the cached answer, or else the one of `ask`, which learns whether an earlier answer has let a request pass.
+    /// Concurrent callers share one call of `ask`, which ends when all of them are cancelled. `lasts` gives the TTL of an answer.
+    /// Errors are not cached.
     pub(crate) async fn get<F>(
         &self,
         key: Key,
@@ -57,18 +75,18 @@ impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
         let (flight, known) = {
             let mut state = lock(&self.state);
             let earlier = state.answers.get(&key);
-            if let Some((answer, until)) = earlier
+            if let Some(Remembered { answer, until, .. }) = earlier
                 && *until > Instant::now()
             {
                 return (Ok(answer.clone()), Known::Remembered);
             }
-            let was_yes = earlier.is_some_and(|(answer, _)| answer.is_yes());
+            let was_admitted = earlier.is_some_and(|it| it.rank == Rank::Admitted);
             if let Some(flight) = state.in_flight.get(&key).and_then(|(_, flight)| flight.upgrade()) {
                 (flight, Known::Shared)
             } else {
                 state.last += 1;
                 let number = state.last;
-                let flight = self.ask(key, number, lasts, ask(was_yes));
+                let flight = self.ask(key, number, lasts, ask(was_admitted));
                 if let Some(weak) = flight.downgrade() {
                     state.in_flight.insert(key, (number, weak));
                 }
@@ -76,6 +94,16 @@ impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
             }
         };
         (flight.await, known)
+    }
+
+    /// Notes that the answer to `key` has let a request pass. A no lets none pass.
+    pub(crate) fn admitted(&self, key: &Key) {
+        let mut state = lock(&self.state);
+        if let Some(it) = state.answers.get_mut(key)
+            && it.rank > Rank::Refused
+        {
+            it.rank = Rank::Admitted;
+        }
     }
 
     fn ask<F>(
@@ -118,15 +146,19 @@ impl<V: Verdict> State<V> {
     fn remember(&mut self, limit: usize, key: Key, answer: V, until: Instant) {
         if self.answers.len() >= limit {
             let now = Instant::now();
-            self.answers.retain(|_, (answer, until)| answer.is_yes() || *until > now);
+            self.answers.retain(|_, it| it.rank == Rank::Admitted || it.until > now);
         }
-        // Evict a no before any yes, so a flood of made-up tokens does not evict the users with access.
+        // Evict by rank first, so that a flood of made-up tokens, or of valid ones without access, evicts no user with access.
         while self.answers.len() >= limit && !self.answers.contains_key(&key) {
-            let first = self.answers.iter().min_by_key(|(_, (answer, until))| (answer.is_yes(), *until));
-            let Some(first) = first.map(|(key, _)| *key) else { break };
+            let first = self.answers.iter().min_by_key(|(_, it)| (it.rank, it.until)).map(|(key, _)| *key);
+            let Some(first) = first else { break };
             self.answers.remove(&first);
         }
-        self.answers.insert(key, (answer, until));
+        let rank = match answer.rank() {
+            Rank::Refused => Rank::Refused,
+            rank => self.answers.get(&key).map_or(rank, |earlier| rank.max(earlier.rank)),
+        };
+        self.answers.insert(key, Remembered { answer, until, rank });
     }
 }
 
@@ -158,9 +190,16 @@ mod tests {
 
     use super::*;
 
+    /// From here on, a number is the user of a token.
+    const TOKENS: u8 = 201;
+
     impl Verdict for u8 {
-        fn is_yes(&self) -> bool {
-            *self == 0
+        fn rank(&self) -> Rank {
+            match *self {
+                0 => Rank::Admitted,
+                1..TOKENS => Rank::Refused,
+                TOKENS.. => Rank::Authenticated,
+            }
         }
     }
 
@@ -237,5 +276,28 @@ mod tests {
         get(&cache, 1, MINUTE).await;
         assert_eq!(lock(&cache.state).answers.len(), 2, "a full cache drops expired answers");
         assert!(lock(&cache.state).in_flight.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_without_access_do_not_evict_admitted_ones() {
+        let cache = Cache::new(10);
+        get(&cache, TOKENS, MINUTE).await;
+        cache.admitted(&key(TOKENS));
+        for n in TOKENS + 1..=u8::MAX {
+            get(&cache, n, 5 * MINUTE).await;
+        }
+        assert_eq!(get(&cache, TOKENS, MINUTE).await, Known::Remembered);
+        tokio::time::advance(MINUTE).await;
+        let mut was_known = false;
+        let ask = |was_admitted| {
+            was_known = was_admitted;
+            async { Ok(TOKENS) }
+        };
+        let (_, known) = cache.get(key(TOKENS), |_| MINUTE, ask).await;
+        assert_eq!((known, was_known), (Known::Reviewed, true));
+        for n in TOKENS + 1..=u8::MAX {
+            get(&cache, n, 5 * MINUTE).await;
+        }
+        assert_eq!(get(&cache, TOKENS, MINUTE).await, Known::Remembered, "a further review keeps the rank");
     }
 }

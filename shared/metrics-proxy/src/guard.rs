@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::{
     Decision, Metrics, Refusal, ReviewError, Reviewer,
-    cache::{Cache, Key, Verdict},
+    cache::{Cache, Key, Rank, Verdict},
     lane::{Lane, Unanswered},
     policy::{Attributes, Authorization, Credentials, Patterns, User, credentials, shape, user_of_certificate},
 };
@@ -62,10 +62,14 @@ impl Default for CacheTtls {
 
 /// Cached answers of each kind, at most.
 const REMEMBERED: usize = 1024;
-/// Concurrent reviews of tokens that were never valid before, and how many more wait: made-up tokens must not flood the API server.
+/// Concurrent reviews of tokens that were never admitted before, and how many more wait: neither made-up tokens, nor the valid ones
+/// that a tenant can create in any number, must flood the API server.
 const UNKNOWN: (usize, usize) = (8, 56);
-/// Concurrent reviews of tokens and users that were admitted before, and of the access of users; how many more wait. No client gets
-/// here without credentials, so made-up tokens delay none of these.
+/// The same for accesses that were never granted before. No client gets here without a valid token, so made-up tokens delay none of
+/// these.
+const UNPROVEN: (usize, usize) = (8, 56);
+/// The same for tokens that were admitted before, and for accesses that were granted before. No client gets here without access, so
+/// no other client delays any of these.
 const KNOWN: (usize, usize) = (8, 248);
 
 /// Admits or refuses requests.
@@ -76,6 +80,7 @@ pub struct Guard {
     tokens: Cache<Option<Arc<User>>>,
     accesses: Cache<Decision>,
     unknown: Arc<Lane>,
+    unproven: Arc<Lane>,
     known: Arc<Lane>,
     metrics: Arc<Metrics>,
     failures: Failures,
@@ -94,8 +99,10 @@ impl Guard {
     /// Makes a guard with these rules. The reviewer decides what they leave open.
     pub fn new(rules: Rules, reviewer: Arc<dyn Reviewer>, times: CacheTtls, metrics: Arc<Metrics>) -> Self {
         let (tokens, accesses) = (Cache::new(REMEMBERED), Cache::new(REMEMBERED));
-        let [unknown, known] = [UNKNOWN, KNOWN].map(|(slots, queue)| Arc::new(Lane::new(slots, queue)));
-        Self { rules, times, reviewer, tokens, accesses, unknown, known, metrics, failures: Failures::default() }
+        let lane = |(slots, queue)| Arc::new(Lane::new(slots, queue));
+        let [unknown, unproven, known] = [UNKNOWN, UNPROVEN, KNOWN].map(lane);
+        let failures = Failures::default();
+        Self { rules, times, reviewer, tokens, accesses, unknown, unproven, known, metrics, failures }
     }
 
     /// Admits a request, and returns its identity.
@@ -108,7 +115,7 @@ impl Guard {
         if self.rules.ignore_paths.matches(path) {
             return Ok(Admitted::Anonymous);
         }
-        let user = self.authenticate(request).await?;
+        let (user, token) = self.authenticate(request).await?;
         let wishes = self.rules.authorization.attributes(request);
         if wishes.is_empty() {
             return Err(Refusal::Malformed);
@@ -116,26 +123,31 @@ impl Guard {
         for wish in wishes {
             self.authorize(&user, wish).await?;
         }
+        if let Some(token) = token {
+            self.tokens.admitted(&token);
+        }
         Ok(Admitted::User(user))
     }
 
-    async fn authenticate(&self, request: &Parts) -> Result<Arc<User>, Refusal> {
+    /// Returns the user, and the key of the token unless the user has shown a certificate.
+    async fn authenticate(&self, request: &Parts) -> Result<(Arc<User>, Option<Key>), Refusal> {
         let peer = request.extensions.get::<Peer>();
         if let Some(user) = peer.and_then(|peer| user_of_certificate(peer.certificate.as_ref()?)) {
-            return Ok(Arc::new(user));
+            return Ok((Arc::new(user), None));
         }
         let Credentials::Token(token) = credentials(&request.headers) else { return Err(Refusal::Unauthorized) };
         let CacheTtls { token: known, no_token, review, .. } = self.times;
         let lasts = move |user: &Option<Arc<User>>| if user.is_some() { known } else { no_token };
         let key = Sha256::digest(token.as_bytes()).into();
-        let ask = |was_valid| {
-            let lane = if was_valid { &self.known } else { &self.unknown }.clone();
+        let ask = |was_admitted| {
+            let lane = if was_admitted { &self.known } else { &self.unknown }.clone();
             let (reviewer, token) = (self.reviewer.clone(), token.to_owned());
             async move { lane.review(review, reviewer.token(&token)).await.map(|user| user.map(Arc::new)) }
         };
         let (answer, known) = self.tokens.get(key, lasts, ask).await;
         self.metrics.reviewed("token", known, answer.as_ref().map(Option::is_some));
-        answer.map_err(|why| unavailable(why, &self.failures))?.ok_or(Refusal::Unauthorized)
+        let user = answer.map_err(|why| unavailable(why, &self.failures))?.ok_or(Refusal::Unauthorized)?;
+        Ok((user, Some(key)))
     }
 
     async fn authorize(&self, user: &Arc<User>, wish: Attributes) -> Result<(), Refusal> {
@@ -145,8 +157,9 @@ impl Guard {
         let CacheTtls { allowed, denied, review, .. } = self.times;
         let lasts = move |decision: &Decision| if decision.allowed { allowed } else { denied };
         let key = digest(&(&**user, &wish)).map_err(|error| unavailable(Unanswered::Failed(error), &self.failures))?;
-        let ask = |_| {
-            let (reviewer, lane) = (self.reviewer.clone(), self.known.clone());
+        let ask = |was_granted| {
+            let lane = if was_granted { &self.known } else { &self.unproven }.clone();
+            let reviewer = self.reviewer.clone();
             let (user, wish) = (user.clone(), wish.clone());
             async move { lane.review(review, reviewer.access(&user, &wish)).await }
         };
@@ -162,14 +175,14 @@ impl Guard {
 }
 
 impl Verdict for Option<Arc<User>> {
-    fn is_yes(&self) -> bool {
-        self.is_some()
+    fn rank(&self) -> Rank {
+        if self.is_some() { Rank::Authenticated } else { Rank::Refused }
     }
 }
 
 impl Verdict for Decision {
-    fn is_yes(&self) -> bool {
-        self.allowed
+    fn rank(&self) -> Rank {
+        if self.allowed { Rank::Admitted } else { Rank::Refused }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tests of a guard whose reviewer does not answer for unknown tokens.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 
@@ -94,6 +94,65 @@ async fn flood_of_unknown_tokens_is_refused_early_and_delays_no_known_user() {
     assert!(refused > 800, "only {refused} were refused at once");
     let known = tokio::time::timeout(Duration::from_secs(5), guard.admit(&ann, false)).await;
     assert!(matches!(known, Ok(Ok(_))), "a user who was known before waits behind made-up tokens");
+    drop(flood);
+}
+
+/// Knows every token: that of `ann`, who may read, and any number of tokens of another user, who may not. Once it stalls, it
+/// answers only for `ann`.
+#[derive(Default)]
+struct Issuing {
+    stalls: AtomicBool,
+    reviews_of_ann: AtomicUsize,
+}
+
+impl Reviewer for Issuing {
+    fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>> {
+        let name = if token == "ann" { token } else { "tenant" };
+        if token == "ann" {
+            self.reviews_of_ann.fetch_add(1, Ordering::Relaxed);
+        } else if self.stalls.load(Ordering::Relaxed) {
+            return std::future::pending().boxed();
+        }
+        let user = User { name: name.to_owned(), ..User::default() };
+        async { Ok(Some(user)) }.boxed()
+    }
+
+    fn access<'a>(&'a self, user: &'a User, _: &'a Attributes) -> BoxFuture<'a, Result<Decision, ReviewError>> {
+        if user.name != "ann" && self.stalls.load(Ordering::Relaxed) {
+            return std::future::pending().boxed();
+        }
+        let allowed = user.name == "ann";
+        async move { Ok(Decision { allowed, reason: String::new() }) }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn valid_tokens_without_access_neither_displace_nor_delay_a_known_user() {
+    let (reviewer, metrics) = (Arc::new(Issuing::default()), Arc::new(Metrics::new().unwrap()));
+    let guard = Guard::new(Rules::default(), reviewer.clone(), CacheTtls::default(), metrics);
+    let ann = with("ann");
+    assert!(guard.admit(&ann, false).await.is_ok());
+    let issued: Vec<_> = (0..2000).map(|n| with(&format!("issued-{n}"))).collect();
+    for parts in &issued {
+        let refusal = guard.admit(parts, false).await;
+        assert!(matches!(refusal, Err(Refusal::Forbidden(_))), "{refusal:?}");
+    }
+    assert!(guard.admit(&ann, false).await.is_ok());
+    assert_eq!(reviewer.reviews_of_ann.load(Ordering::Relaxed), 1, "valid tokens without access evicted hers");
+
+    // When all are reviewed again, the others wait in queues of their own, also with questions about their access.
+    tokio::time::advance(Duration::from_mins(10)).await;
+    guard.admit(&issued[0], false).await.unwrap_err();
+    reviewer.stalls.store(true, Ordering::Relaxed);
+    let path = |n| http::Request::get(format!("/{n}")).header("authorization", "Bearer issued-0").body(()).unwrap();
+    let paths: Vec<_> = (0..1000).map(|n| path(n).into_parts().0).collect();
+    let mut flood: FuturesUnordered<_> = issued.iter().chain(&paths).map(|parts| guard.admit(parts, false)).collect();
+    while let Some(Some(answer)) = flood.next().now_or_never() {
+        answer.unwrap_err();
+    }
+    let known = tokio::time::timeout(Duration::from_secs(5), guard.admit(&ann, false)).await;
+    assert!(matches!(known, Ok(Ok(_))), "a user who was known before waits behind tokens without access");
+    assert_eq!(reviewer.reviews_of_ann.load(Ordering::Relaxed), 2);
     drop(flood);
 }
 
