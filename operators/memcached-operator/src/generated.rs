@@ -43,8 +43,8 @@ pub(crate) type Values = BTreeMap<String, Vec<u8>>;
 /// The result of making a Secret.
 #[derive(Debug)]
 pub(crate) enum Made {
-    /// The Secret holds these values.
-    Holds(Values),
+    /// The Secret with this uid holds these values.
+    Holds { uid: String, values: Values },
     /// The Secret cannot be used yet, and if a user has to act, why.
     Waits(Option<Problem>),
 }
@@ -78,7 +78,9 @@ pub(crate) async fn tls(memcached: &Memcached, ctx: &Context<Memcached, Config>)
         Ok(renewed.map_or_else(Values::new, |it| values("ca", it)))
     };
     let authority = match make(memcached, ctx, authority_secret(memcached), "Opaque", change).await? {
-        Made::Holds(values) => pair(&values, "ca").ok_or_else(|| Error::Other("the authority has no key".into()))?,
+        Made::Holds { values, .. } => {
+            pair(&values, "ca").ok_or_else(|| Error::Other("the authority has no key".into()))?
+        }
         waits @ Made::Waits(_) => return Ok(waits),
     };
     let change = |stored: &Values| {
@@ -191,7 +193,8 @@ async fn make(
     let change = change(&values).map_err(|error| Error::Other(error.into()))?;
     values.extend(change.clone());
     if change.is_empty() && owner == Some(Owner::Us) {
-        return Ok(Made::Holds(values));
+        let uid = found.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
+        return Ok(Made::Holds { uid, values });
     }
     let mut metadata = App::of(memcached).metadata(name.clone());
     metadata.owner_references =
@@ -209,12 +212,13 @@ async fn make(
             api.patch(&name, &PatchParams::default(), &patch).await
         }
     };
-    if let Err(error) = written {
-        return refused(&name, error);
-    }
+    let uid = match written {
+        Ok(secret) => secret.uid().unwrap_or_default(),
+        Err(error) => return refused(&name, error),
+    };
     let did = if found.is_some() { "updated" } else { "created" };
     ctx.event(EventType::Normal, "SecretGenerated", format!("{did} Secret \"{name}\""));
-    Ok(Made::Holds(values))
+    Ok(Made::Holds { uid, values })
 }
 
 /// Turns an answer that a user or the administrator has to act on into a problem, so that the other children stay in sync. Returns any

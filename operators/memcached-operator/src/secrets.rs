@@ -1,5 +1,8 @@
 //! The Secrets of a Memcached: those that it names, and those that it asks the operator to make. The operator reads them at each
 //! reconcile, and the kubelet mounts them. The operator keeps only their hash, which restarts the pods when a Secret changes.
+//!
+//! The hash includes the uids of the Secrets. Who may read Deployments, but no Secrets, does not know these, and so cannot find a
+//! weak password by guessing. A Secret that is restored from a backup has another uid: then the pods restart once.
 
 use k8s_openapi::api::core::v1::{KeyToPath, SecretVolumeSource, Volume, VolumeMount};
 use manager::{Context, Error, Problem, SecretValues};
@@ -44,7 +47,7 @@ pub(crate) async fn read(
             Source::Certificate => generated::tls(memcached, ctx).await?,
         };
         match made {
-            Made::Holds(values) => hashes.push((purpose, hash(&values, &keys))),
+            Made::Holds { uid, values } => hashes.push((purpose, hash(&uid, &values, &keys))),
             Made::Waits(problem) => {
                 complete = false;
                 problems.extend(problem);
@@ -120,13 +123,13 @@ fn mounted(memcached: &Memcached) -> impl Iterator<Item = Mounted<'_>> {
     tls.into_iter().chain(passwords)
 }
 
-/// Returns a hash of these values.
-fn hash(values: &Values, keys: &[&str]) -> String {
+/// Returns a hash of these values of the Secret with this uid, as [`SecretValues::sha256`] does.
+fn hash(uid: &str, values: &Values, keys: &[&str]) -> String {
     let mut hash = Sha256::new();
-    for key in keys {
-        let value = values.get(*key).map(Vec::as_slice).unwrap_or_default();
-        hash.update(value.len().to_le_bytes());
-        hash.update(value);
+    let values = keys.iter().map(|key| values.get(*key).map(Vec::as_slice).unwrap_or_default());
+    for part in std::iter::once(uid.as_bytes()).chain(values) {
+        hash.update(part.len().to_le_bytes());
+        hash.update(part);
     }
     format!("{:x}", hash.finalize())
 }
@@ -156,5 +159,12 @@ mod tests {
             assert_ne!(other.expect("a hash"), both);
         }
         assert_ne!(of(&[("tls", "a")]), of(&[("passwords", "a")]));
+    }
+
+    #[test]
+    fn hash_differs_for_another_secret_with_the_same_values() {
+        let values = Values::from([("password-file".to_owned(), b"user:password\n".to_vec())]);
+        let of = |uid: &str| hash(uid, &values, &["password-file"]);
+        assert_ne!(of("u"), of("v"));
     }
 }

@@ -38,6 +38,12 @@ fn generation(memory: &InMemory) -> Option<i64> {
     deployment(memory)?["metadata"]["generation"].as_i64()
 }
 
+/// The hash of the Secrets that the pods show.
+fn hash(memory: &InMemory) -> Option<String> {
+    let annotations = deployment(memory)?["spec"]["template"]["metadata"]["annotations"].clone();
+    annotations["memcached.cache.example.com/secret-hash"].as_str().map(str::to_owned)
+}
+
 fn object(memory: &InMemory) -> Value {
     memory.model.object("memcacheds.memcached.cache.example.com", "default", NAME).expect("a Memcached")
 }
@@ -108,6 +114,34 @@ async fn secret_of_a_user_is_never_taken_over() {
     memory.pass(2 * MINUTE).await;
     assert_eq!(degraded(&memory).0, "AsExpected");
     assert!(deployment(&memory).is_some());
+}
+
+/// A reader of Deployments who guesses the values cannot confirm them: the hash does not follow from the values alone.
+#[tokio::test(start_paused = true)]
+async fn hash_differs_for_another_secret_with_the_same_values() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    let users = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "users", "namespace": "default"},
+        "data": {"password-file": "dXNlcjpwYXNzd29yZAo="},
+    });
+    memory.model.put(users.clone());
+    apply(&memory, json!({"auth": {"secretName": "users"}})).await;
+    memory.start();
+    memory.until_quiet().await;
+    let (first, at_first) = (hash(&memory), generation(&memory));
+    assert_eq!(first.as_ref().map(String::len), Some(64));
+
+    // As when a backup is restored.
+    memory.model.take("secrets", "default", "users");
+    memory.model.put(users);
+    memory.pass(2 * MINUTE).await;
+    let second = hash(&memory);
+    assert_ne!(second, first);
+    assert_eq!(generation(&memory), at_first.map(|it| it + 1), "one rolling update");
+    memory.pass(10 * MINUTE).await;
+    memory.restart().await;
+    memory.pass(2 * MINUTE).await;
+    assert_eq!((hash(&memory), generation(&memory)), (second, at_first.map(|it| it + 1)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -200,7 +200,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
             Err(error) => return Err(error),
         };
         let decode_error = requests.undecodable("read", &key);
-        let mut data = serde_json::from_str::<Secret>(&text).map_err(&decode_error)?.data.unwrap_or_default();
+        let secret = serde_json::from_str::<Secret>(&text).map_err(&decode_error)?;
+        let (uid, mut data) = (secret.metadata.uid.unwrap_or_default(), secret.data.unwrap_or_default());
         let mut values = BTreeMap::new();
         for wanted in keys {
             let Some(value) = data.remove(*wanted) else {
@@ -211,7 +212,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             values.insert((*wanted).to_owned(), value.0);
         }
         self.wake(Instant::now() + PRESENT);
-        Ok(Some(SecretValues { values }))
+        Ok(Some(SecretValues { uid, values }))
     }
 
     /// This reconcile, as the one that writes.
@@ -243,6 +244,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
 /// The requested values of a Secret. Its `Debug` form shows only their names.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretValues {
+    uid: String,
     values: BTreeMap<String, Vec<u8>>,
 }
 
@@ -252,15 +254,17 @@ impl SecretValues {
         self.values.get(key).map(Vec::as_slice)
     }
 
-    /// Returns the SHA-256 of all requested values and their names, in hexadecimal. As an annotation of a pod template it
-    /// restarts the pods when the Secret changes.
+    /// Returns the SHA-256 of all requested values and their names, and of the Secret's uid, in hexadecimal. As an annotation of
+    /// a pod template it restarts the pods when the Secret changes.
+    ///
+    /// Who may read the pods, but not the Secret, does not know the uid, and so cannot find a weak password by guessing. A Secret
+    /// that is made anew, also from a backup, has another uid: then the pods restart although the values are the same.
     pub fn sha256(&self) -> String {
         let mut hash = Sha256::new();
-        for (key, value) in &self.values {
-            for part in [key.as_bytes(), value] {
-                hash.update(part.len().to_le_bytes());
-                hash.update(part);
-            }
+        let parts = self.values.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_slice()]);
+        for part in std::iter::once(self.uid.as_bytes()).chain(parts) {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
         }
         format!("{:x}", hash.finalize())
     }
@@ -278,7 +282,7 @@ mod tests {
 
     fn values(pairs: &[(&str, &str)]) -> SecretValues {
         let values = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
-        SecretValues { values }
+        SecretValues { uid: "u".to_owned(), values }
     }
 
     #[test]
@@ -291,5 +295,12 @@ mod tests {
         let before = values(&[("a", "xy"), ("b", "z")]).sha256();
         assert_ne!(before, values(&[("a", "x"), ("b", "yz")]).sha256());
         assert_eq!(before, values(&[("b", "z"), ("a", "xy")]).sha256());
+    }
+
+    #[test]
+    fn secret_hash_differs_for_another_secret_with_the_same_values() {
+        let one = values(&[("password-file", "user:password\n")]);
+        let other = SecretValues { uid: "v".to_owned(), ..one.clone() };
+        assert_ne!(one.sha256(), other.sha256());
     }
 }
