@@ -84,16 +84,33 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
 }
 
 /// Cancels the booking of a deleted ticket, and closes its references so that no late request can book.
-pub(crate) async fn clean_up(_: Arc<FlightTicket>, ctx: Context<FlightTicket, Booking>) -> Result<Deletion, Error> {
+pub(crate) async fn clean_up(
+    cached: Arc<FlightTicket>,
+    ctx: Context<FlightTicket, Booking>,
+) -> Result<Deletion, Error> {
     let Booking { client, polling, .. } = ctx.config();
+    let lack = client.as_ref().err().map(String::as_str);
+    // As in `reconcile`, a crowd without places sends no requests, also not to the API server. The cached ticket is enough to tell
+    // whether it needs a place, because all decisions follow from the refreshed one.
+    let needs_provider = Cancellation::of(&cached, polling.so_far(&cached), lack).needs_provider();
+    let admitted = match client {
+        Ok(provider) if needs_provider => Some(provider.enter(&cached.key().namespace)),
+        _ => None,
+    };
+    // The deletion by force does not wait for a place, see below.
+    if let Some(Err(wait)) = admitted
+        && !cached.is_forced()
+    {
+        return Ok(Deletion::Pending(Action::NotBefore(wait)));
+    }
     let Some(ticket) = ctx.refresh_status().await? else { return Ok(Deletion::Pending(Action::Done)) };
 
-    let lack = client.as_ref().err().map(String::as_str);
     let mut cancellation = Cancellation::of(&ticket, polling.so_far(&ticket), lack);
     if cancellation.needs_provider()
         && let Ok(provider) = client
     {
-        match (provider.enter(&ticket.key().namespace), polling.pause(&ticket)) {
+        let admitted = admitted.unwrap_or_else(|| provider.enter(&ticket.key().namespace));
+        match (admitted, polling.pause(&ticket)) {
             (Ok(place), None) if ticket.is_forced() => {
                 if timeout(FORCED, cancel(&mut cancellation, &place)).await.is_err() {
                     cancellation.give_up();

@@ -74,6 +74,10 @@ impl Operator for FlightTicketOperator {
             let places = config.concurrency.into();
             Client::new(Settings { url, token, places }, transport, manager.metrics())
         });
+        if client.is_none() {
+            // The same metrics exist with and without a provider, and so they are in the reference, which has no flags.
+            Client::register_metrics(manager.metrics());
+        }
         let declared = declare(manager, &config, client);
         manager.add(declared);
     }
@@ -107,4 +111,17 @@ fn names(url: &Uri) -> Vec<String> {
 /// Returns why there is no provider, for users.
 fn lack(config: &Config) -> String {
     config.provider().err().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reference_lists_the_metrics_about_requests() {
+        let reference = manager::reference(&[&FlightTicketOperator]);
+        for metric in ["requests_total", "request_seconds", "circuit_open"] {
+            assert!(reference.contains(&format!("| `flightticket_operator_provider_{metric}` |")), "{metric}");
+        }
+    }
 }

@@ -78,6 +78,11 @@ impl Client {
         }))
     }
 
+    /// Registers the metrics of a client, for an operator without a provider. They stay at zero.
+    pub(crate) fn register_metrics(registry: &MetricRegistry) {
+        Metrics::new(registry);
+    }
+
     /// Lets a ticket of this namespace use the provider.
     ///
     /// # Errors

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use kube::api::{DeleteParams, Patch, PatchParams};
+use model_apiserver::{Entry, Verb};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{airline::Trouble, office::Office};
+use crate::{
+    airline::Trouble,
+    office::{Office, TICKETS},
+};
 
 const BOOKED: &str = "Booked True/Booked True/UpToDate";
 /// The namespace whose requests fail.
@@ -131,4 +135,52 @@ async fn crowd_of_one_tenant_is_booked_at_the_full_rate() {
     }
     office.pass(SPACING * 400 + Duration::from_secs(6)).await;
     assert_eq!(office.airline.live().len(), 400, "twenty in a second");
+}
+
+/// A new leader reads the status of each ticket before it decides. Deleted tickets whose namespace has no place left wait for it
+/// without reads, and without workers.
+#[tokio::test(start_paused = true)]
+async fn crowd_of_deletions_waits_for_the_provider_without_reads() {
+    const DELETED: u32 = 200;
+    /// How many tickets of one namespace use the provider at once, and some more after the first have failed.
+    const WITH_PLACE: usize = 8 + 4;
+    let alone = served(None, 0).await.into_iter().max().unwrap_or_default();
+    let mut office = Office::new();
+    office.flags = vec!["--leader-elect", "--leader-election-namespace", "default"];
+    office.start();
+    for number in 0..DELETED {
+        office.apply_with(TROUBLED, &format!("ticket-{number}"), json!({}), json!({})).await;
+    }
+    office.apply_with(TROUBLED, "kept", json!({"deletionPolicy": "Retain"}), json!({})).await;
+    office.pass(SPACING * DELETED + Duration::from_secs(20)).await;
+    assert_eq!(office.airline.live().len(), 201);
+
+    office.airline.books().troubles.push((format!("{TROUBLED}/"), Trouble::Silence));
+    office.restart().await;
+    let delete = async |office: &Office, name: &str| {
+        drop(office.api(TROUBLED).delete(name, &DeleteParams::default()).await.expect("deleted"));
+    };
+    for number in 0..DELETED {
+        delete(&office, &format!("ticket-{number}")).await;
+    }
+    office.model.clear_requests();
+    office.pass(Duration::from_secs(25)).await; // the lease of the former leader ends
+    let took = serve(&mut office, "ours").await;
+    let longest = alone + (SPACING + STEP) * REQUESTS;
+    assert!(took <= longest, "{took:?} beside the crowd, {alone:?} alone");
+    office.pass(Duration::from_secs(30)).await;
+    let is_read = |it: &&Entry| {
+        it.verb == Verb::Get && it.resource == TICKETS && it.namespace == TROUBLED && it.client.starts_with("process")
+    };
+    let reads = office.model.requests().iter().filter(is_read).count();
+    assert!((1..=WITH_PLACE).contains(&reads), "{reads} reads");
+
+    // Who needs no provider waits for no place, only for the time that it was given last: at most five seconds.
+    delete(&office, "kept").await;
+    let force = Patch::Merge(json!({"metadata": {"annotations": {"flights.com/force-delete": "true"}}}));
+    office.api(TROUBLED).patch("ticket-199", &PatchParams::default(), &force).await.expect("taken");
+    office.pass(Duration::from_secs(8)).await;
+    let said = ["kept", "ticket-199"].map(|name| office.said_in(TROUBLED, name));
+    assert_eq!(said, ["gone", "gone"]);
+    assert_eq!(office.airline.live().len(), 201, "no booking is cancelled yet");
 }
