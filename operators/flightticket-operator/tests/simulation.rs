@@ -1,9 +1,16 @@
 //! Random simulated worlds, each with a provider. At the end of each world, the judge checks the promise of `FlightTicket`: one
-//! booking for each ticket, and none left behind. The judge follows the specification and uses none of the operator's code.
+//! booking for each ticket, and none left behind. At every moment, an audit checks that the operator touches no booking that is
+//! not its own. Judge and audit follow the specification and use none of the operator's code.
 
 #[path = "in_memory/airline.rs"]
 #[expect(dead_code, reason = "another test program uses the rest of it")]
 mod airline;
+#[path = "simulation/audit.rs"]
+mod audit;
+#[path = "simulation/foreign.rs"]
+mod foreign;
+#[path = "simulation/judge.rs"]
+mod judge;
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use booking_server::ledger::Airline as Act;
+use booking_server::{booking::Booking, ledger::Airline as Act};
 use bytes::Bytes;
 use clap::Command;
 use fastrand::Rng;
@@ -29,12 +36,12 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use manager::{Manager, Operator};
-use model_apiserver::Model;
+use model_apiserver::{Change, Model};
 use serde_json::{Value, json};
-use simulation::{Campaign, ExternalService, Note, Plan, Subject, oracle::say, replay};
+use simulation::{Campaign, ExternalService, Note, Plan, Subject, replay};
 use tokio::time::{Instant, sleep};
 
-use crate::airline::Airline;
+use crate::{airline::Airline, audit::Audit, foreign::is_foreign};
 
 struct FlightTicket;
 
@@ -46,8 +53,6 @@ const LATENCY: Duration = Duration::from_millis(20);
 const LATE: Duration = Duration::from_secs(3);
 /// Seats of each route without disturbances.
 const SEATS: u32 = 1_000;
-/// How many times `rebookPolicy: Always` replaces a lost booking.
-const MOST_ATTEMPTS: usize = 10;
 
 impl Subject for FlightTicket {
     fn operator(&self) -> &'static dyn Operator {
@@ -93,8 +98,13 @@ impl Subject for FlightTicket {
 
     fn outside(&self, seed: u64, note: Note) -> Option<Arc<dyn ExternalService>> {
         let airline = Airline::new();
-        let state =
-            State { rng: Rng::with_seed(seed), troubled_until: None, lagging_until: None, cancelled: BTreeMap::new() };
+        let state = State {
+            rng: Rng::with_seed(seed),
+            troubled_until: None,
+            lagging_until: None,
+            cancelled: BTreeMap::new(),
+            audit: Audit::default(),
+        };
         let provider = Provider(Arc::new(Inner { airline, note, state: Mutex::new(state) }));
         provider.0.airline.books().set_seats(SEATS);
         Some(Arc::new(provider))
@@ -128,6 +138,8 @@ struct State {
     lagging_until: Option<Instant>,
     /// How many bookings the airline has cancelled, by the uid of the ticket.
     cancelled: BTreeMap<String, usize>,
+    /// Checks what the operator does to bookings.
+    audit: Audit,
 }
 
 /// What happens to a request.
@@ -161,57 +173,25 @@ impl Provider {
 
     fn handle(&self, request: &Request<Bytes>) -> Response<Bytes> {
         let answer = self.0.airline.handle(request);
+        self.state().audit.record(&self.0.airline.books().bookings);
         let (method, path) = (request.method(), request.uri().path());
         (self.0.note)(format!("provider ▶ {method} {path} {} {}", answer.status(), text(request.body())));
         answer
     }
 
-    /// Returns reference and number of each live booking of a ticket.
-    fn live(&self, uid: &str) -> Vec<(String, u8)> {
-        let mut live = self.0.airline.live();
-        live.retain(|(reference, _)| uid_of(reference) == uid);
-        live
+    /// Returns the booking with this id.
+    fn booking(&self, id: &str) -> Option<Booking> {
+        let books = self.0.airline.books();
+        books.bookings.iter().find(|booking| booking.id == id).cloned()
     }
 
-    fn judge_one(&self, object: &Value, is_excused: bool) -> Result<(), String> {
-        let (spec, status) = (&object["spec"], &object["status"]);
-        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-        let wanted = spec["number"].as_u64().unwrap_or(1);
-        if spec["managementPolicy"] == "Observe" {
-            return self.judge_observed(uid, wanted, status);
-        }
-        let Some((reference, number)) = self.live(uid).into_iter().next() else {
-            let cancelled = self.state().cancelled.get(uid).copied().unwrap_or(0);
-            let may_be_none =
-                is_excused || (cancelled > 0 && spec["rebookPolicy"] != "Always") || cancelled > MOST_ATTEMPTS;
-            if !may_be_none {
-                return Err(format!("{uid} has no booking, although only {cancelled} were cancelled: {status}"));
-            }
-            let is_said = ["Cancelled", "Rejected"].iter().any(|phase| status["phase"] == *phase);
-            return if is_said { Ok(()) } else { Err(format!("{uid} has no booking, but status {status}")) };
-        };
-        if u64::from(number) != wanted {
-            return Err(format!("{reference} has {number} seats instead of {wanted}"));
-        }
-        if status["phase"] != "Booked" || status["number"] != number || status["reference"] != *reference {
-            return Err(format!("{reference} has {number} seats, but the status is {status}"));
-        }
-        say(status, &[("Ready", ("True", "Booked")), ("Synced", ("True", "UpToDate"))])
-    }
-}
-
-impl Provider {
-    /// Judges a ticket that only observes the booking that it has made before, if any.
-    fn judge_observed(&self, uid: &str, wanted: u64, status: &Value) -> Result<(), String> {
-        let Some((reference, number)) = self.live(uid).into_iter().next() else {
-            let is_said = ["Pending", "Cancelled", "Rejected"].iter().any(|phase| status["phase"] == *phase);
-            return if is_said { Ok(()) } else { Err(format!("{uid} has no booking, but status {status}")) };
-        };
-        if status["number"] != number || status["reference"] != *reference {
-            return Err(format!("{reference} has {number} seats, but the status is {status}"));
-        }
-        let synced = if u64::from(number) == wanted { ("True", "UpToDate") } else { ("False", "Diverged") };
-        say(status, &[("Ready", ("True", "Booked")), ("Synced", synced)])
+    /// Cancels a booking as the airline does. Returns whether it was valid until then.
+    fn cancel(&self, id: &str) -> bool {
+        let Some(booking) = self.booking(id).filter(|booking| booking.state.is_live()) else { return false };
+        self.0.airline.act(Act::Cancel, id);
+        let uid = uid_of(booking.order.reference.as_str()).to_owned();
+        *self.state().cancelled.entry(uid).or_default() += 1;
+        true
     }
 }
 
@@ -233,19 +213,7 @@ impl ExternalService for Provider {
         let until = Instant::now() + time;
         let airline = &self.0.airline;
         match rng.u8(..6) {
-            0 => {
-                let Some(id) = object["status"]["bookingId"].as_str() else { return false };
-                let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-                let before = self.live(uid).len();
-                if airline.books().bookings.iter().any(|booking| booking.id == id) {
-                    airline.act(Act::Cancel, id);
-                }
-                let is_cancelled = self.live(uid).len() < before;
-                if is_cancelled {
-                    *self.state().cancelled.entry(uid.to_owned()).or_default() += 1;
-                }
-                is_cancelled
-            }
+            0 => object["status"]["bookingId"].as_str().is_some_and(|id| self.cancel(id)),
             1 => {
                 airline.books().set_seats(rng.u32(..20));
                 true
@@ -256,8 +224,10 @@ impl ExternalService for Provider {
             }
             3 => {
                 let all: Vec<String> = airline.books().bookings.iter().map(|booking| booking.id.clone()).collect();
+                let mut state = self.state();
+                state.audit.miss(&all);
+                state.lagging_until = Some(until);
                 airline.books().hidden.extend(all);
-                self.state().lagging_until = Some(until);
                 true
             }
             4 => {
@@ -273,6 +243,18 @@ impl ExternalService for Provider {
         }
     }
 
+    fn import(&self, namespace: &str, name: &str, rng: &mut Rng) -> Option<Value> {
+        Some(self.draw_import(namespace, name, rng))
+    }
+
+    fn changed(&self, change: &Change, by_operator: bool) {
+        self.state().audit.changed(change, by_operator);
+    }
+
+    fn restored(&self, objects: &[Value]) {
+        self.state().audit.restored(objects);
+    }
+
     fn heal(&self) {
         let mut state = self.state();
         (state.troubled_until, state.lagging_until) = (None, None);
@@ -282,7 +264,7 @@ impl ExternalService for Provider {
         books.set_seats(SEATS);
     }
 
-    /// No ticket ever has two live bookings.
+    /// No ticket ever has two live bookings, and a ticket has required whatever the operator does to a booking.
     fn check(&self) -> Result<(), String> {
         let mut count: BTreeMap<String, usize> = BTreeMap::new();
         for (reference, _) in self.0.airline.live() {
@@ -290,7 +272,7 @@ impl ExternalService for Provider {
         }
         match count.into_iter().find(|(_, count)| *count > 1) {
             Some((uid, count)) => Err(format!("{uid} has {count} live bookings")),
-            None => Ok(()),
+            None => self.state().audit.check(),
         }
     }
 
@@ -301,7 +283,8 @@ impl ExternalService for Provider {
                 self.judge_one(object, is_excused(&uid(object)))?;
             }
         }
-        let is_anybodys = |reference: &str| objects.iter().any(|object| uid(object) == uid_of(reference));
+        let is_anybodys =
+            |reference: &str| is_foreign(reference) || objects.iter().any(|object| uid(object) == uid_of(reference));
         let live = self.0.airline.live();
         match live.iter().find(|(reference, _)| !is_anybodys(reference) && !is_excused(uid_of(reference))) {
             Some((reference, _)) => Err(format!("the booking {reference} was left behind")),

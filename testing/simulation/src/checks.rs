@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::{
     network::{Network, OPERATOR},
     objects::{is_about_leadership, text},
-    subject::Subject,
+    subject::{ExternalService, Subject},
     trace::Trace,
 };
 
@@ -22,6 +22,7 @@ use crate::{
 pub(crate) struct Checks {
     model: Model,
     subject: &'static dyn Subject,
+    outside: Option<Arc<dyn ExternalService>>,
     trace: Trace,
     /// All changes up to this version are checked.
     version: u64,
@@ -63,12 +64,19 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const EVENTS: u32 = 25 + 12 + 1;
 
 impl Checks {
-    pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace, is_elected: bool) -> Self {
+    pub(crate) fn new(
+        model: &Model,
+        subject: &'static dyn Subject,
+        outside: Option<Arc<dyn ExternalService>>,
+        trace: Trace,
+        is_elected: bool,
+    ) -> Self {
         let (changed, leads_since, transitions, events, objects, excused, was_restored, made) = Default::default();
         let (other, stated, last, believed) = Default::default();
         Self {
             model: model.clone(),
             subject,
+            outside,
             trace,
             version: model.version(),
             changed,
@@ -98,6 +106,9 @@ impl Checks {
         self.stated.clear();
         (self.other, self.last, self.believed) = (self.version, self.version, self.version);
         self.lenient_until = self.trace.now() + IN_FLIGHT;
+        if let Some(outside) = &self.outside {
+            outside.restored(&self.model.objects(self.subject.resource()));
+        }
     }
 
     /// Checks everything that has changed since the last call.
@@ -284,6 +295,9 @@ impl Checks {
                 self.objects.insert(text(&object["metadata"]["uid"]), object.clone());
             }
             self.excuse(change);
+            if let Some(outside) = &self.outside {
+                outside.changed(change, change.writer.starts_with(OPERATOR));
+            }
         } else if let (Some(child), None) = (&change.before, &change.after) {
             let owner = owner(child);
             let is_remembered = self.objects.get(&owner).is_some_and(|object| self.subject.remembers(object, child));

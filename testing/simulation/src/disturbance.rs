@@ -79,6 +79,9 @@ pub enum Act {
     /// A user creates, changes or deletes an object that the operator only reads, such as a Secret to which specs refer.
     #[serde(alias = "Secret")]
     Input,
+    /// A user lets the object adopt or observe something outside the cluster, which the operator may not have made. The user
+    /// creates the object if it does not exist.
+    Import,
     /// A user deletes the namespace of all objects, and creates it again.
     DeleteNamespace,
     /// A user deletes the CRD of the objects, and installs it again.
@@ -144,7 +147,7 @@ pub enum Act {
 
 impl Act {
     /// All acts.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::Create,
         Self::Apply,
         Self::Edit,
@@ -162,6 +165,7 @@ impl Act {
         Self::RemoveFinalizers,
         Self::RolloutRestart,
         Self::Input,
+        Self::Import,
         Self::DeleteNamespace,
         Self::DeleteDefinition,
         Self::DamageChild,
@@ -198,7 +202,9 @@ impl Act {
     fn weight(self) -> u32 {
         match self {
             Self::Apply | Self::Edit => 8,
-            Self::Scale | Self::DamageChild | Self::Crash | Self::LateEvents | Self::ExternalService => 4,
+            Self::Scale | Self::Import | Self::DamageChild | Self::Crash | Self::LateEvents | Self::ExternalService => {
+                4
+            }
             Self::Delete
             | Self::Orphan
             | Self::Restore
@@ -218,6 +224,10 @@ impl Act {
             Self::RolloutRestart => has("deployments.apps"),
             Self::Request => subject.request(&mut Rng::with_seed(0)).is_some(),
             Self::Input => subject.input(&mut Rng::with_seed(0)).is_some(),
+            Self::Import => {
+                let outside = subject.outside(0, Arc::new(drop));
+                outside.is_some_and(|outside| outside.import("", "", &mut Rng::with_seed(0)).is_some())
+            }
             Self::DeleteNamespace => !is_cluster_scoped(subject),
             Self::PodFails | Self::PodsAreSlow | Self::PodsDoNotStart | Self::Evict => {
                 has("deployments.apps") || has("jobs.batch")
@@ -273,6 +283,7 @@ impl Act {
         match self {
             Self::ExternalService => Some(Self::Replace),
             Self::Replace => Some(Self::Delete),
+            Self::Delete => Some(Self::Import),
             Self::NameTaken => Some(Self::NameFreed),
             Self::ClearManagedFields => Some(Self::SeizeChild),
             Self::Backup => Some(Self::Restore),

@@ -85,12 +85,13 @@ impl Stage {
     pub(crate) fn new(plan: &Plan, subject: &'static dyn Subject, model: &Model, trace: &Trace) -> Self {
         let noting = trace.clone();
         let outside = subject.outside(plan.seed, Arc::new(move |line| noting.note(line)));
+        let users = Users::new(model, subject, outside.clone(), trace.clone());
         let stage = Self {
             plan: plan.clone(),
             subject,
             model: model.clone(),
             trace: trace.clone(),
-            users: Users::new(model, subject, trace.clone()),
+            users,
             controllers: Controllers::new(model.clone(), plan.pace),
             outside,
             empty: model.snapshot(),
@@ -262,7 +263,7 @@ impl Stage {
             }
             Act::DeleteDefinition => self.end_definition(until).await,
             // The API server does not create objects of a CRD that is being deleted.
-            Act::Create | Act::Apply | Act::Replace
+            Act::Create | Act::Apply | Act::Replace | Act::Import
                 if self.state().definition != Definition::Served && self.users.object(object).is_none() =>
             {
                 false

@@ -114,6 +114,19 @@ pub trait ExternalService: Send + Sync {
     /// Makes something happen there, such as an outage, which may last as long as `time`. Returns whether that had an effect.
     fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool;
 
+    /// Draws a merge patch with which a user lets the object of this name adopt or observe something there. A user may have made
+    /// it there just before, without the operator; it may also belong to another object, or not exist. `None` if objects cannot
+    /// adopt or observe anything.
+    fn import(&self, _namespace: &str, _name: &str, _rng: &mut Rng) -> Option<Value> {
+        None
+    }
+
+    /// Takes in a change of an object, and whether the operator has made it.
+    fn changed(&self, _change: &Change, _by_operator: bool) {}
+
+    /// Starts over after a restore of the cluster, or after its loss. These objects exist now.
+    fn restored(&self, _objects: &[Value]) {}
+
     /// Ends all disturbances there.
     fn heal(&self);
 

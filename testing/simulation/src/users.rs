@@ -1,5 +1,7 @@
 //! The other clients of the API server: users, and programs that change the same objects.
 
+use std::sync::Arc;
+
 use fastrand::Rng;
 use kube::{
     Api, Client,
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     disturbance::{Act, is_cluster_scoped},
     objects::text,
-    subject::Subject,
+    subject::{ExternalService, Subject},
     trace::Trace,
 };
 
@@ -27,14 +29,20 @@ pub(crate) struct Users {
     model: Model,
     client: Client,
     subject: &'static dyn Subject,
+    outside: Option<Arc<dyn ExternalService>>,
     is_cluster_scoped: bool,
     trace: Trace,
 }
 
 impl Users {
-    pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: Trace) -> Self {
+    pub(crate) fn new(
+        model: &Model,
+        subject: &'static dyn Subject,
+        outside: Option<Arc<dyn ExternalService>>,
+        trace: Trace,
+    ) -> Self {
         let client = model.client_named("user");
-        Self { model: model.clone(), client, subject, is_cluster_scoped: is_cluster_scoped(subject), trace }
+        Self { model: model.clone(), client, subject, outside, is_cluster_scoped: is_cluster_scoped(subject), trace }
     }
 
     /// The name of an object, by its number. Each name of a namespaced object exists in every namespace.
@@ -81,6 +89,7 @@ impl Users {
                 error => error,
             },
             Act::Input => self.act_on_input(object, rng).await,
+            Act::Import => self.import(object, rng).await,
             Act::DeleteNamespace => {
                 let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource("v1", "Namespace", None));
                 all.delete(self.namespace(object), &DeleteParams::default()).await.map(drop)
@@ -190,6 +199,18 @@ impl Users {
         }
     }
 
+    /// Lets the object adopt or observe something outside the cluster. Creates a missing object together with that: from its
+    /// first moment on, the operator must make nothing for it.
+    async fn import(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
+        let Some(outside) = &self.outside else { return Ok(()) };
+        let Some(patch) = outside.import(self.namespace(object), &self.name(object), rng) else { return Ok(()) };
+        if self.object(object).is_some() {
+            self.patch(object, patch).await
+        } else {
+            self.apply_with(object, &patch, rng).await
+        }
+    }
+
     /// Creates, changes or deletes an object that the operator only reads.
     async fn act_on_input(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
         let Some(mut input) = self.subject.input(rng) else { return Ok(()) };
@@ -237,10 +258,16 @@ impl Users {
     }
 
     async fn apply(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
+        self.apply_with(object, &json!({}), rng).await
+    }
+
+    /// Applies a whole spec, after this merge patch has changed it.
+    async fn apply_with(&self, object: usize, patch: &Value, rng: &mut Rng) -> Result<(), kube::Error> {
         let ((api_version, kind), name) = (self.subject.kind(), self.name(object));
-        let applied = json!({
+        let mut applied = json!({
             "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": self.subject.spec(&name, rng),
         });
+        merge(&mut applied, patch);
         let force = PatchParams::apply("kubectl").force();
         self.api(object).patch(&name, &force, &Patch::Apply(applied)).await.map(drop)
     }
@@ -292,6 +319,23 @@ fn api(client: &Client, namespace: &str, resource: &ApiResource) -> Api<DynamicO
         "" => Api::all_with(client.clone(), resource),
         _ => Api::namespaced_with(client.clone(), namespace, resource),
     }
+}
+
+/// Merges a JSON merge patch into a value.
+fn merge(value: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *value = patch.clone();
+        return;
+    };
+    let mut merged = value.as_object().cloned().unwrap_or_default();
+    for (name, patch) in fields {
+        if patch.is_null() {
+            merged.remove(name);
+        } else {
+            merge(merged.entry(name.as_str()).or_insert(Value::Null), patch);
+        }
+    }
+    *value = merged.into();
 }
 
 fn resource(api_version: &str, kind: &str, plural: Option<&str>) -> ApiResource {

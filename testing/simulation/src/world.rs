@@ -124,7 +124,7 @@ impl World {
         let network = Arc::new(Network::new(plan.seed, trace.clone(), &perform));
         stage.connect(&network);
         model.set_shared_faults(network.clone());
-        let checks = Checks::new(&model, subject, trace.clone(), plan.replicas > 1);
+        let checks = Checks::new(&model, subject, stage.outside.clone(), trace.clone(), plan.replicas > 1);
         let (plan, processes) = (plan.clone(), plan.replicas);
         Self {
             plan,

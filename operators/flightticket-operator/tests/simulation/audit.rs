@@ -1,0 +1,325 @@
+//! Audits the provider's books: a ticket must have required each booking that the operator makes, changes, cancels or takes over.
+//! The rules follow the README of the operator.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use booking_server::booking::Booking;
+use model_apiserver::Change;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::{
+    foreign::{adopts, is_foreign, named, observes},
+    uid_of,
+};
+
+/// For this time after a change of a ticket, requests may still follow from what the ticket was before: watches lag, requests
+/// are slow or late, and the operator repeats them after a back-off.
+const STALE: Duration = Duration::from_mins(5);
+
+/// A ticket as the API server has stored it since this moment.
+struct Version {
+    since: Instant,
+    ticket: Arc<Value>,
+    /// The booking that users let the ticket name. It stays if the operator removes the annotation: otherwise, the operator could
+    /// remove what forbids it to buy, and then buy.
+    named: Option<String>,
+}
+
+/// A change of one booking. There was nothing before a new one.
+struct Entry {
+    before: Option<Booking>,
+    after: Booking,
+}
+
+/// What the tickets have required, and what has happened to the bookings.
+#[derive(Default)]
+pub(crate) struct Audit {
+    /// Recent versions of each ticket, by uid. Also of those that are gone, for which late requests may still arrive.
+    tickets: BTreeMap<String, Vec<Version>>,
+    /// The bookings after the last entry, in the order in which they were made.
+    bookings: Vec<Booking>,
+    /// Changes of bookings that are not checked yet, because the changes of tickets arrive later.
+    entries: Vec<Entry>,
+    /// The ids of all bookings that each ticket has ever had, by its uid.
+    held: BTreeMap<String, BTreeSet<String>>,
+    /// Ids of bookings that the provider did not find for a while. Tickets may have given them up.
+    missed: BTreeSet<String>,
+    /// Until then, requests may follow from tickets that a restore has removed or changed.
+    unsure_until: Option<Instant>,
+}
+
+impl Audit {
+    /// Takes in a change of a ticket, and whether the operator has made it.
+    pub(crate) fn changed(&mut self, change: &Change, by_operator: bool) {
+        let Some(ticket) = &change.after else { return };
+        let is_removed = !by_operator && change.before.as_deref().and_then(named).is_some();
+        let versions = self.tickets.entry(uid(ticket).to_owned()).or_default();
+        let earlier = versions.last().and_then(|version| version.named.clone()).filter(|_| !is_removed);
+        let named = named(ticket).map(str::to_owned).or(earlier);
+        versions.push(Version { since: Instant::now(), ticket: ticket.clone(), named });
+        let old = versions.len() - recent(versions).len();
+        versions.drain(..old);
+    }
+
+    /// Starts over with these tickets after a restore, which does not change the bookings.
+    pub(crate) fn restored(&mut self, tickets: &[Value]) {
+        let since = Instant::now();
+        self.unsure_until = Some(since + STALE);
+        self.entries.clear();
+        self.tickets.clear();
+        for ticket in tickets {
+            let version = Version { since, ticket: Arc::new(ticket.clone()), named: named(ticket).map(str::to_owned) };
+            self.tickets.insert(uid(ticket).to_owned(), vec![version]);
+        }
+    }
+
+    /// Takes in what a request has changed. These are all bookings.
+    pub(crate) fn record(&mut self, bookings: &[Booking]) {
+        for (place, booking) in bookings.iter().enumerate() {
+            let before = self.bookings.get(place);
+            if before.is_some_and(|before| before.version == booking.version) {
+                continue;
+            }
+            self.entries.push(Entry { before: before.cloned(), after: booking.clone() });
+            self.held.entry(owner(booking).to_owned()).or_default().insert(booking.id.clone());
+            match self.bookings.get_mut(place) {
+                Some(known) => known.clone_from(booking),
+                None => self.bookings.push(booking.clone()),
+            }
+        }
+    }
+
+    /// Takes in that the provider does not find these bookings for a while.
+    pub(crate) fn miss(&mut self, ids: &[String]) {
+        self.missed.extend(ids.iter().cloned());
+    }
+
+    /// Whether the provider did not find this booking for a while.
+    pub(crate) fn has_missed(&self, id: &str) -> bool {
+        self.missed.contains(id)
+    }
+
+    /// Whether the ticket has ever had a booking of its own.
+    pub(crate) fn has_held_any(&self, uid: &str) -> bool {
+        self.held.contains_key(uid)
+    }
+
+    /// Whether another ticket has taken over a booking of this one.
+    pub(crate) fn has_given(&self, uid: &str) -> bool {
+        let has_gone = |id: &String| !self.is_of(uid, id);
+        self.held.get(uid).is_some_and(|held| held.iter().any(has_gone))
+    }
+
+    /// Checks everything that has happened to bookings since the last call.
+    ///
+    /// # Errors
+    ///
+    /// Describes what no ticket has required.
+    pub(crate) fn check(&mut self) -> Result<(), String> {
+        for Entry { before, after } in std::mem::take(&mut self.entries) {
+            let checked = match &before {
+                None => self.check_purchase(&after),
+                Some(before) if owner(before) != owner(&after) => self.check_takeover(before, &after),
+                Some(before) => self.check_change(before, &after),
+            };
+            checked.map_err(|why| format!("booking {} of {}: {why}", after.id, after.order.reference))?;
+        }
+        Ok(())
+    }
+
+    /// The operator buys nothing for a ticket that only observes, or that names a booking. Exception: the provider says that this
+    /// booking was the ticket's own.
+    fn check_purchase(&self, booking: &Booking) -> Result<(), String> {
+        let uid = owner(booking);
+        let may_buy = |version: &Version| {
+            let names_another = version.named.as_ref().is_some_and(|id| !self.may_replace(uid, id));
+            !observes(&version.ticket) && !names_another
+        };
+        if is_foreign(uid) || self.was(uid, may_buy) {
+            return Ok(());
+        }
+        Err("it was bought for a ticket that names another booking, or only observes".to_owned())
+    }
+
+    /// A booking moves only to a ticket of its namespace that asks for it.
+    fn check_takeover(&self, before: &Booking, after: &Booking) -> Result<(), String> {
+        let namespace = before.order.contact.as_ref().map(|contact| contact.namespace.as_str());
+        let asks = |version: &Version| {
+            let ticket = &version.ticket;
+            let is_its_tenant = namespace.is_some() && ticket["metadata"]["namespace"].as_str() == namespace;
+            is_its_tenant && adopts(ticket) && named(ticket) == Some(before.id.as_str())
+        };
+        if self.was(owner(after), asks) {
+            return Ok(());
+        }
+        Err(format!("it was taken over from {}, and the ticket has not asked for it", before.order.reference))
+    }
+
+    /// A booking has only the numbers of seats that its ticket requires, and ends only with its ticket.
+    fn check_change(&self, before: &Booking, after: &Booking) -> Result<(), String> {
+        let uid = owner(after);
+        // The airline leaves a message when it cancels a booking.
+        let is_cancelled = before.state.is_live() && !after.state.is_live() && after.message.is_none();
+        let is_modified = before.order.number != after.order.number;
+        let wants_number = |version: &Version| {
+            let wanted = version.ticket["spec"]["number"].as_u64().unwrap_or(1);
+            wanted == u64::from(after.order.number) && !observes(&version.ticket)
+        };
+        if is_foreign(uid) && (is_cancelled || is_modified) {
+            return Err("the operator has changed it, although no ticket has taken it over".to_owned());
+        }
+        if is_cancelled && !self.was(uid, |version| cancels(&version.ticket)) {
+            return Err("it was cancelled, although its ticket is not being deleted, or keeps it".to_owned());
+        }
+        if is_modified && !self.was(uid, wants_number) {
+            return Err(format!("it has {} seats now, which its ticket does not require", after.order.number));
+        }
+        Ok(())
+    }
+
+    /// Whether this was so for a version of the ticket that requests may still follow from. If the versions are not known, it may
+    /// have been.
+    fn was(&self, uid: &str, is_so: impl Fn(&Version) -> bool) -> bool {
+        let is_unsure = self.unsure_until.is_some_and(|until| Instant::now() < until);
+        let Some(versions) = self.tickets.get(uid).filter(|_| !is_unsure) else { return true };
+        recent(versions).iter().any(is_so)
+    }
+
+    /// Whether the ticket may buy although it names this booking: it is the ticket's own, or was until the provider lost it.
+    fn may_replace(&self, uid: &str, id: &str) -> bool {
+        let was_own = self.held.get(uid).is_some_and(|held| held.contains(id));
+        self.is_of(uid, id) || (was_own && self.has_missed(id))
+    }
+
+    /// Whether this booking is the ticket's own.
+    fn is_of(&self, uid: &str, id: &str) -> bool {
+        self.bookings.iter().any(|booking| booking.id == id && owner(booking) == uid)
+    }
+}
+
+/// The versions that were current within the time in which requests may follow from them.
+fn recent(versions: &[Version]) -> &[Version] {
+    let old = versions.iter().take_while(|version| version.since.elapsed() > STALE).count();
+    // The last one of the old ones was current when this time began.
+    &versions[old.saturating_sub(1)..]
+}
+
+/// Whether the ticket is being deleted, and its booking ends with it.
+fn cancels(ticket: &Value) -> bool {
+    let is_deleted = !ticket["metadata"]["deletionTimestamp"].is_null();
+    is_deleted && ticket["spec"]["deletionPolicy"] != "Retain" && !observes(ticket)
+}
+
+/// The uid of the ticket that has the booking. For a foreign booking, its reference.
+fn owner(booking: &Booking) -> &str {
+    uid_of(booking.order.reference.as_str())
+}
+
+fn uid(ticket: &Value) -> &str {
+    ticket["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use booking_server::booking::{Cabin, Contact, Order, Reference, State};
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The uid of the ticket of these tests.
+    const TICKET: &str = "ticket";
+    const FOREIGN: &str = "desk-0";
+
+    fn booking(reference: &str) -> Booking {
+        let contact = Some(Contact { namespace: "shop".to_owned(), name: "a".to_owned() });
+        Booking {
+            id: "BK-0".to_owned(),
+            order: Order {
+                reference: Reference::parse(reference).expect("a reference"),
+                from: "City a".to_owned(),
+                to: "London".to_owned(),
+                number: 1,
+                date: None,
+                cabin: Cabin::Economy,
+                contact,
+            },
+            state: State::Confirmed,
+            confirmation: None,
+            seats: Vec::new(),
+            version: 1,
+            message: None,
+            confirm_at: None,
+            departed: false,
+            created_at: Timestamp::UNIX_EPOCH,
+            updated_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    /// The booking after this change.
+    fn changed(booking: &Booking, change: impl FnOnce(&mut Booking)) -> Booking {
+        let mut changed = Booking { version: booking.version + 1, ..booking.clone() };
+        change(&mut changed);
+        changed
+    }
+
+    fn cancelled(booking: &Booking) -> Booking {
+        changed(booking, |it| it.state = State::Cancelled)
+    }
+
+    /// Whether a ticket of this namespace, with these annotations and this spec, allows what happens to a booking.
+    fn allows(namespace: &str, annotations: &Value, spec: &Value, states: &[Booking]) -> bool {
+        let metadata = json!({"uid": TICKET, "namespace": namespace, "annotations": annotations});
+        let (ticket, mut audit) = (Arc::new(json!({"metadata": metadata, "spec": spec})), Audit::default());
+        let (resource, key, writer) = ("flighttickets.flights.com".into(), "shop/a".into(), "user".into());
+        audit.changed(&Change { version: 1, resource, key, before: None, after: Some(ticket), writer }, false);
+        states.iter().for_each(|state| audit.record(std::slice::from_ref(state)));
+        audit.check().is_ok()
+    }
+
+    #[test]
+    fn only_a_ticket_that_names_no_other_booking_buys() {
+        let bought = [booking(TICKET)];
+        assert!(allows("shop", &json!({}), &json!({}), &bought));
+        assert!(!allows("shop", &json!({}), &json!({"managementPolicy": "Observe"}), &bought));
+        for other in ["BK-1", "../references/desk-0"] {
+            assert!(!allows("shop", &json!({"flights.com/booking-id": other}), &json!({}), &bought), "{other}");
+        }
+    }
+
+    #[test]
+    fn booking_moves_only_to_a_ticket_of_its_namespace_that_asks() {
+        let foreign = booking(FOREIGN);
+        let moved = [foreign.clone(), changed(&foreign, |it| it.order.reference = booking(TICKET).order.reference)];
+        let asks = json!({"flights.com/booking-id": "BK-0", "flights.com/adopt-booking": "true"});
+        assert!(allows("shop", &asks, &json!({}), &moved));
+        assert!(!allows("depot", &asks, &json!({}), &moved));
+        assert!(!allows("shop", &asks, &json!({"managementPolicy": "Observe"}), &moved));
+        assert!(!allows("shop", &json!({"flights.com/booking-id": "BK-0"}), &json!({}), &moved));
+    }
+
+    #[test]
+    fn booking_without_a_ticket_stays_as_it_is() {
+        let foreign = booking(FOREIGN);
+        let more = changed(&foreign, |it| it.order.number = 2);
+        let by_airline = changed(&cancelled(&foreign), |it| it.message = Some("cancelled by the airline".to_owned()));
+        for (state, is_allowed) in [(more, false), (cancelled(&foreign), false), (by_airline, true)] {
+            let states = [foreign.clone(), state];
+            assert_eq!(allows("shop", &json!({}), &json!({"number": 2}), &states), is_allowed, "{states:?}");
+        }
+    }
+
+    #[test]
+    fn booking_of_a_ticket_has_its_number_and_ends_with_it() {
+        let own = booking(TICKET);
+        let more = [own.clone(), changed(&own, |it| it.order.number = 2)];
+        assert!(allows("shop", &json!({}), &json!({"number": 2}), &more));
+        assert!(!allows("shop", &json!({}), &json!({"number": 3}), &more));
+        assert!(!allows("shop", &json!({}), &json!({"number": 1}), &[own.clone(), cancelled(&own)]));
+    }
+}

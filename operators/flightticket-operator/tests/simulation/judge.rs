@@ -1,0 +1,209 @@
+//! Judges tickets at the end of a world: what each one reports must agree with the provider's books.
+
+use booking_server::booking::Booking;
+use serde_json::Value;
+use simulation::oracle::say;
+
+use crate::{
+    Provider,
+    foreign::{adopts, is_id, named, observes},
+    uid_of,
+};
+
+/// How many times `rebookPolicy: Always` replaces a lost booking.
+const MOST_ATTEMPTS: usize = 10;
+
+/// A status and a reason.
+type Told = (&'static str, &'static str);
+
+const BOOKED: Told = ("True", "Booked");
+const UP_TO_DATE: Told = ("True", "UpToDate");
+const DIVERGED: Told = ("False", "Diverged");
+const HELD: Told = ("False", "BookingHeldByAnother");
+const NOT_FOUND: Told = ("False", "BookingNotFound");
+const CANCELLED: Told = ("False", "BookingCancelledExternally");
+const NOT_BOOKED: Told = ("False", "NotBooked");
+
+impl Provider {
+    /// Judges a ticket that is not paused. `is_excused`: its booking may be missing, because the operator cannot know about it any
+    /// more.
+    pub(crate) fn judge_one(&self, ticket: &Value, is_excused: bool) -> Result<(), String> {
+        if observes(ticket) {
+            return self.judge_observing(ticket, is_excused);
+        }
+        match named(ticket).filter(|id| !self.is_of(ticket, id)) {
+            Some(id) => self.judge_naming(ticket, id, is_excused),
+            None => self.judge_owning(ticket, is_excused),
+        }
+    }
+
+    /// Judges a ticket that manages a booking of its own.
+    fn judge_owning(&self, ticket: &Value, is_excused: bool) -> Result<(), String> {
+        let (spec, status) = (&ticket["spec"], &ticket["status"]);
+        let Some(booking) = self.own(uid(ticket)) else { return self.judge_without(ticket, is_excused) };
+        if !is_trip_of(spec, &booking) {
+            return judge_other_trip(ticket, &booking);
+        }
+        if !has_wanted_number(spec, &booking) {
+            return Err(format!("{} has {} seats in {spec}", booking.order.reference, booking.order.number));
+        }
+        shows(status, &booking)?;
+        say(status, &[("Ready", BOOKED), ("Synced", UP_TO_DATE)])?;
+        is_noted(ticket, &booking)
+    }
+
+    /// Judges a ticket without a valid booking of its own.
+    fn judge_without(&self, ticket: &Value, is_excused: bool) -> Result<(), String> {
+        let (spec, status, uid) = (&ticket["spec"], &ticket["status"], uid(ticket));
+        let state = self.state();
+        let cancelled = state.cancelled.get(uid).copied().unwrap_or(0);
+        let is_final = (cancelled > 0 && spec["rebookPolicy"] != "Always") || cancelled > MOST_ATTEMPTS;
+        if !is_final && !is_excused && !state.audit.has_given(uid) {
+            return Err(format!("{uid} has no booking, although only {cancelled} were cancelled: {status}"));
+        }
+        has_phase(status, &["Cancelled", "Rejected"])
+    }
+
+    /// Judges a ticket that names a booking which is not its own. It may also have one of its own, which it bought before and does
+    /// not know of.
+    fn judge_naming(&self, ticket: &Value, id: &str, is_excused: bool) -> Result<(), String> {
+        let told = self.tells_of(ticket, id, is_excused);
+        let uid = uid(ticket);
+        // A ticket keeps its own booking whatever it names, also one that is cancelled.
+        let keeps_lost = self.own(uid).is_none() && self.state().audit.has_held_any(uid);
+        if keeps_lost { told.or_else(|why| self.judge_without(ticket, is_excused).map_err(|_| why)) } else { told }
+    }
+
+    /// Checks that a ticket tells why it does not have the booking that it names, and that it may not have it.
+    fn tells_of(&self, ticket: &Value, id: &str, is_excused: bool) -> Result<(), String> {
+        let status = &ticket["status"];
+        let not_found = say(status, &[("Ready", NOT_FOUND), ("Synced", NOT_BOOKED)]);
+        let Some(booking) = self.booking(id) else { return not_found };
+        // The answer that a booking does not exist is final, even if the provider finds it again later.
+        if self.state().audit.has_missed(id) && not_found.is_ok() {
+            return Ok(());
+        }
+        // A booking moves only to a reference that is new.
+        let has_new_reference = !is_excused && !self.state().audit.has_held_any(uid(ticket));
+        let may_move = booking.state.is_live() && is_of_tenant(ticket, &booking) && has_new_reference;
+        if adopts(ticket) && may_move {
+            return Err(format!("{} has not taken over {id}: {status}", uid(ticket)));
+        }
+        keeps_tenants_apart(ticket, &booking)?;
+        say(status, &[("Ready", HELD), ("Synced", NOT_BOOKED)])
+    }
+
+    /// Judges a ticket that reports the booking that it names.
+    fn judge_observing(&self, ticket: &Value, is_excused: bool) -> Result<(), String> {
+        let (spec, status) = (&ticket["spec"], &ticket["status"]);
+        let Some(id) = named(ticket).filter(|id| is_id(id)) else {
+            return self.judge_observing_own(ticket, is_excused);
+        };
+        let Some(booking) = self.booking(id) else {
+            return say(status, &[("Ready", NOT_FOUND), ("Synced", NOT_BOOKED)]);
+        };
+        if !self.is_of(ticket, id) && !is_of_tenant(ticket, &booking) {
+            keeps_tenants_apart(ticket, &booking)?;
+            return say(status, &[("Ready", HELD), ("Synced", NOT_BOOKED)]);
+        }
+        if !booking.state.is_live() {
+            return say(status, &[("Ready", CANCELLED), ("Synced", NOT_BOOKED)]);
+        }
+        shows(status, &booking)?;
+        let agrees = is_trip_of(spec, &booking) && has_wanted_number(spec, &booking);
+        say(status, &[("Ready", BOOKED), ("Synced", if agrees { UP_TO_DATE } else { DIVERGED })])
+    }
+
+    /// Judges a ticket that observes and names nothing: it reports the booking that it has made before, if any.
+    fn judge_observing_own(&self, ticket: &Value, is_excused: bool) -> Result<(), String> {
+        let (spec, status) = (&ticket["spec"], &ticket["status"]);
+        match self.own(uid(ticket)) {
+            Some(booking) if !is_excused || status["bookingId"] == *booking.id => {
+                shows(status, &booking)?;
+                let agrees = is_trip_of(spec, &booking) && has_wanted_number(spec, &booking);
+                say(status, &[("Ready", BOOKED), ("Synced", if agrees { UP_TO_DATE } else { DIVERGED })])
+            }
+            _ => has_phase(status, &["Pending", "Cancelled", "Rejected"]),
+        }
+    }
+
+    /// Returns the valid booking of the ticket with this uid.
+    fn own(&self, uid: &str) -> Option<Booking> {
+        let books = self.0.airline.books();
+        let is_own = |it: &&Booking| it.state.is_live() && uid_of(it.order.reference.as_str()) == uid;
+        books.bookings.iter().find(is_own).cloned()
+    }
+
+    /// Whether this booking is, or was until it was cancelled, the ticket's own.
+    fn is_of(&self, ticket: &Value, id: &str) -> bool {
+        self.booking(id).is_some_and(|booking| uid_of(booking.order.reference.as_str()) == uid(ticket))
+    }
+}
+
+/// Judges a ticket with a booking for another trip, which it has taken over. The operator leaves the booking as it is.
+fn judge_other_trip(ticket: &Value, booking: &Booking) -> Result<(), String> {
+    let status = &ticket["status"];
+    // The ticket may not know of the takeover. If it then names nothing, it buys under a reference that has this booking already.
+    let is_refused = say(status, &[("Ready", ("False", "BookingRejected"))]).is_ok();
+    if named(ticket).is_none() && is_refused {
+        return Ok(());
+    }
+    shows(status, booking)?;
+    say(status, &[("Ready", BOOKED), ("Synced", DIVERGED)])?;
+    is_noted(ticket, booking)
+}
+
+/// Checks that the status shows this booking as confirmed.
+fn shows(status: &Value, booking: &Booking) -> Result<(), String> {
+    let (reference, number) = (booking.order.reference.as_str(), booking.order.number);
+    let is_shown = status["phase"] == "Booked"
+        && status["bookingId"] == *booking.id
+        && status["number"] == number
+        && status["reference"] == *reference;
+    if is_shown { Ok(()) } else { Err(format!("{reference} has {number} seats, but the status is {status}")) }
+}
+
+/// Checks that the annotations name the ticket's own booking, and do not ask for a takeover any more: a copy of the object must
+/// neither buy nor take over anything.
+fn is_noted(ticket: &Value, booking: &Booking) -> Result<(), String> {
+    let annotations = &ticket["metadata"]["annotations"];
+    if named(ticket) == Some(booking.id.as_str()) && !adopts(ticket) {
+        return Ok(());
+    }
+    Err(format!("{} has the booking {}, but the annotations {annotations}", booking.order.reference, booking.id))
+}
+
+/// Checks that the ticket of one tenant does not show to whom a booking of another tenant belongs.
+fn keeps_tenants_apart(ticket: &Value, booking: &Booking) -> Result<(), String> {
+    let owner = uid_of(booking.order.reference.as_str());
+    let status = ticket["status"].to_string();
+    if is_of_tenant(ticket, booking) || !status.contains(owner) {
+        return Ok(());
+    }
+    Err(format!("{owner} belongs to another tenant than the ticket, which shows it: {status}"))
+}
+
+/// Whether the booking belongs to the namespace of the ticket.
+fn is_of_tenant(ticket: &Value, booking: &Booking) -> bool {
+    let contact = booking.order.contact.as_ref();
+    contact.is_some_and(|contact| ticket["metadata"]["namespace"] == *contact.namespace)
+}
+
+fn is_trip_of(spec: &Value, booking: &Booking) -> bool {
+    spec["from"] == *booking.order.from && spec["to"] == *booking.order.to
+}
+
+fn has_wanted_number(spec: &Value, booking: &Booking) -> bool {
+    spec["number"].as_u64().unwrap_or(1) == u64::from(booking.order.number)
+}
+
+fn has_phase(status: &Value, phases: &[&str]) -> Result<(), String> {
+    if phases.iter().any(|phase| status["phase"] == *phase) {
+        return Ok(());
+    }
+    Err(format!("the ticket has no booking, but the status {status}"))
+}
+
+fn uid(ticket: &Value) -> &str {
+    ticket["metadata"]["uid"].as_str().unwrap_or_default()
+}
