@@ -31,6 +31,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{/*
+The labels of an object that has labels of its own, which take precedence over all others: a mapping must not have a key twice.
+Takes the root, the component (empty for none) and the own labels.
+*/}}
+{{- define "operators.labelsWith" -}}
+{{- $labels := include "operators.labels" (index . 0) -}}
+{{- with index . 1 }}{{ $labels = printf "%s\napp.kubernetes.io/component: %s" $labels (toYaml .) }}{{ end -}}
+{{- with index . 2 }}{{ $labels = toYaml (merge (dict) . (fromYaml $labels)) }}{{ end -}}
+{{- $labels -}}
+{{- end -}}
+
+{{/*
 The annotations of an object: its own and `commonAnnotations`. If both have a key, the object's own value holds. Nothing if there are
 none. Takes the root and the own annotations.
 */}}
@@ -71,22 +82,26 @@ as it is. Takes the root, the values of the image, its default tag and its name 
 
 {{/*
 Own annotations of an object that outlives its release, because users' data depend on it. Each installer has its own: Helm; Argo CD,
-which takes Helm's annotation as `Delete=false` only and would still prune the object; and the kustomize-controller of Flux. The
-other options that the annotations already have for Argo CD stay. Takes the root and the other own annotations.
+which takes Helm's annotation as `Delete=false` only and would still prune the object, and which else calls the application out of
+sync for ever when the object is no longer rendered; and the kustomize-controller of Flux. The other options that the annotations
+already have for Argo CD stay. Takes the root and the other own annotations.
 */}}
 {{- define "operators.kept" -}}
 {{- $own := index . 1 -}}
-{{- $key := "argocd.argoproj.io/sync-options" -}}
+{{- $common := default dict (index . 0).Values.commonAnnotations -}}
+{{- $kept := dict "helm.sh/resource-policy" "keep" "kustomize.toolkit.fluxcd.io/prune" "disabled" -}}
+{{- range $key, $ours := dict
+    "argocd.argoproj.io/sync-options" (list "Prune=false" "Delete=false")
+    "argocd.argoproj.io/compare-options" (list "IgnoreExtraneous")
+-}}
+{{- $names := list -}}
+{{- range $ours }}{{ $names = append $names (splitList "=" . | first) }}{{ end -}}
 {{- $options := list -}}
-{{- range splitList "," (default (get (default dict (index . 0).Values.commonAnnotations) $key) (get $own $key)) -}}
-{{- $isOurs := or (hasPrefix "Prune=" (trim .)) (hasPrefix "Delete=" (trim .)) -}}
+{{- range splitList "," (default (get $common $key) (get $own $key)) -}}
+{{- $isOurs := has (splitList "=" . | first | trim) $names -}}
 {{- if and (trim .) (not $isOurs) }}{{ $options = append $options (trim .) }}{{ end -}}
 {{- end -}}
-{{- $options = concat $options (list "Prune=false" "Delete=false") -}}
-{{- $kept := dict
-    "helm.sh/resource-policy" "keep"
-    $key (join "," $options)
-    "kustomize.toolkit.fluxcd.io/prune" "disabled"
--}}
+{{- $_ := set $kept $key (concat $options $ours | join ",") -}}
+{{- end -}}
 {{- toYaml (merge $kept $own) -}}
 {{- end -}}

@@ -41,6 +41,7 @@ pub struct Values {
     /// Leader election between the replicas.
     leader_election: LeaderElection,
     /// Namespaces whose objects the operators reconcile; empty means all namespaces. A list also limits the watches and the permissions to these namespaces.
+    #[schemars(extend("uniqueItems" = true))]
     watch_namespaces: Vec<String>,
     /// Labels of the namespaces whose objects the operators reconcile, as an alternative to `watchNamespaces`; namespaces join and leave at run time. The permissions are those for the whole cluster: RBAC knows no labels.
     watch_namespace_labels: BTreeMap<String, String>,
@@ -111,8 +112,10 @@ pub struct Values {
     /// Additional objects to install. Helm evaluates template expressions in them.
     extra_objects: Vec<Open>,
     /// Replaces the chart's name in the names of objects.
+    #[schemars(regex(pattern = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"))]
     name_override: String,
     /// Replaces the release's name in the names of objects.
+    #[schemars(regex(pattern = "^([a-z]([-a-z0-9]*[a-z0-9])?)?$"))]
     fullname_override: String,
     /// Switch for parent charts, which name it in the `condition` of their dependency. This chart does not read it.
     enabled: bool,
@@ -162,7 +165,7 @@ struct LeaderElection {
     /// How long a standby waits after the leader's last renewal of the Lease before it takes over.
     #[schemars(regex(pattern = "^([0-9]+(h|m|s|ms))+$"))]
     lease_duration: String,
-    /// How long a leader continues after its last renewal. Must be shorter than `leaseDuration`.
+    /// How long a leader continues after its last renewal. Must be shorter than `leaseDuration`, and longer than 1.2 times `retryPeriod`.
     #[schemars(regex(pattern = "^([0-9]+(h|m|s|ms))+$"))]
     renew_deadline: String,
     /// How often the leader renews the Lease.
@@ -273,7 +276,7 @@ struct Crds {
 #[serde(rename_all = "camelCase")]
 #[schemars(deny_unknown_fields)]
 struct Rbac {
-    /// Whether the chart creates roles and bindings.
+    /// Whether the chart creates roles and bindings. Without them, `helm test` has no test, because it needs a role of its own.
     create: bool,
     /// Whether the chart adds permissions on the operators' kinds to the cluster roles `view`, `edit` and `admin`.
     aggregate: bool,
@@ -296,9 +299,12 @@ struct ServiceAccount {
 #[schemars(deny_unknown_fields)]
 struct Telemetry {
     /// Address of the OTLP collector that receives traces over gRPC, such as `http://collector.tracing:4317`. Empty: no traces. `https` needs `caBundle`.
+    #[schemars(regex(pattern = "^(https?://.+)?$"))]
     otlp_endpoint: String,
     /// Log level, or a list of levels by target, such as `info,manager=debug,cache=debug`.
-    #[schemars(length(min = 1))]
+    #[schemars(regex(
+        pattern = r"^((^|,)(([^,=]+=)?(off|error|warn|info|debug|trace|OFF|ERROR|WARN|INFO|DEBUG|TRACE|[0-5])|[^,]*[\[{}\]][^,]*))+$"
+    ))]
     log_level: String,
     /// Format of the logs: `json` for log collectors, or human-readable `text`.
     log_format: LogFormat,

@@ -35,7 +35,7 @@ struct Proxy {
     kind: ProxyKind,
     /// Image of kube-rbac-proxy.
     image: ProxyImage,
-    /// Requests and limits of the sidecar.
+    /// Requests and limits of the sidecar. `builtin` and `none` have no sidecar.
     resources: Open,
     /// TLS settings of the proxy.
     tls: ProxyTls,
@@ -108,7 +108,7 @@ struct Monitor {
     labels: BTreeMap<String, String>,
     /// Namespace of the monitor and of the Secret with the token, for a Prometheus that reads monitors from certain namespaces; empty means the release's.
     namespace: String,
-    /// Secret with the token that Prometheus sends to the proxy, in the namespace of this release.
+    /// Secret with the token that Prometheus sends to the proxy, in the namespace of the monitor.
     token_secret: TokenSecret,
     /// SafeTLSConfig of the scrapes, for a client certificate or for the CA of the proxy's certificate. When empty, Prometheus does not verify the proxy's certificate, because it is self-signed by default.
     tls_config: Open,

@@ -1,5 +1,7 @@
 //! The values of each operator: the values that all operators have, and one value for each of its own flags.
 
+use std::{any::TypeId, time::Duration};
+
 use clap::{Arg, ArgAction, Command};
 use controller_manager::OPERATORS;
 use manager::{Operator, permissions};
@@ -8,6 +10,12 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::Open;
+
+/// What the schema requires of a time; the same pattern as for those of the leader election.
+const TIME: &str = "^([0-9]+(h|m|s|ms))+$";
+
+/// What the schema requires of an address, which may be empty.
+const ADDRESS: &str = "^(https?://.+)?$";
 
 /// The values that every operator has.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -39,25 +47,62 @@ pub struct Flag {
     help: String,
     #[serde(skip)]
     is_switch: bool,
+    /// What the value may be, in JSON Schema.
+    #[serde(skip)]
+    accepts: Value,
 }
 
 /// The flags that the operator declares itself.
 pub fn own_flags(operator: &dyn Operator) -> Vec<Flag> {
     let command = operator.args(Command::new("run"));
-    command.get_arguments().filter_map(|argument| flag(operator, argument)).collect()
+    command.get_arguments().filter_map(|argument| flag(operator, &command, argument)).collect()
 }
 
-fn flag(operator: &dyn Operator, argument: &Arg) -> Option<Flag> {
+fn flag(operator: &dyn Operator, command: &Command, argument: &Arg) -> Option<Flag> {
     let long = argument.get_long()?;
     let value = match operator.chart_values().iter().find(|(flag, _)| *flag == long) {
         Some((_, path)) => path.split('.').map(str::to_owned).collect(),
         None => vec![camel_case(long.strip_prefix(&format!("{}-", operator.name())).unwrap_or(long))],
     };
     let defaults: Vec<_> = argument.get_default_values().iter().map(|text| text.to_string_lossy()).collect();
+    let default = defaults.join(",");
     let is_switch = matches!(argument.get_action(), ArgAction::SetTrue | ArgAction::SetFalse)
-        || matches!(&*defaults.join(","), "true" | "false");
+        || matches!(&*default, "true" | "false");
+    let accepts = if is_switch { json!({"type": "boolean"}) } else { accepted(command, argument, long, &default) };
     let help = argument.get_help().map(|help| help.to_string().replace('\n', " ") + ".").unwrap_or_default();
-    Some(Flag { value, flag: format!("--{long}"), default: defaults.join(","), help, is_switch })
+    Some(Flag { value, flag: format!("--{long}"), default, help, is_switch, accepts })
+}
+
+/// What a value may be, as far as the flag's parser tells. Otherwise the operator would refuse it, in a pod that then crashes.
+fn accepted(command: &Command, argument: &Arg, long: &str, default: &str) -> Value {
+    let is_address = argument.get_value_names().is_some_and(|names| names.iter().any(|name| name.as_str() == "URL"));
+    if argument.get_value_parser().type_id() == TypeId::of::<Duration>() {
+        json!({"type": "string", "pattern": TIME})
+    } else if is_address {
+        json!({"type": "string", "pattern": ADDRESS})
+    } else if let Ok(number) = default.parse::<u32>() {
+        let accepts = |other: i64| {
+            let words = ["run".to_owned(), format!("--{long}={other}")];
+            command.clone().try_get_matches_from(words).is_ok()
+        };
+        let last = |outside: i64| last_accepted(i64::from(number), outside, accepts);
+        json!({"type": "integer", "minimum": last(-1), "maximum": last(1 << 32)})
+    } else {
+        json!({"type": "string"})
+    }
+}
+
+/// The last number on the way from `inside` to `outside` that is accepted: clap does not tell the range of a flag.
+fn last_accepted(mut inside: i64, mut outside: i64, accepts: impl Fn(i64) -> bool) -> i64 {
+    while inside.abs_diff(outside) > 1 {
+        let middle = i64::midpoint(inside, outside);
+        if accepts(middle) {
+            inside = middle;
+        } else {
+            outside = middle;
+        }
+    }
+    inside
 }
 
 /// Converts `exporter-image` to `exporterImage`.
@@ -135,8 +180,8 @@ fn operator_schema(operator: &dyn Operator) -> Value {
             object["additionalProperties"] = json!(false);
             &mut object["properties"][key.as_str()]
         });
-        let types = if flag.is_switch { json!("boolean") } else { json!(["string", "number"]) };
-        *place = json!({"description": flag.help, "type": types});
+        *place = flag.accepts;
+        place["description"] = json!(flag.help);
     }
     for flag in own_flags(operator) {
         if let [group, _] = &*flag.value {
@@ -178,12 +223,33 @@ mod tests {
 
     #[test]
     fn value_of_a_flag_omits_the_operators_name_unless_the_operator_names_another() {
-        let flag_of = |argument: &Arg| flag(&Cars, argument).expect("has a long name");
+        let command = Command::new("run");
+        let flag_of = |argument: &Arg| flag(&Cars, &command, argument).expect("has a long name");
         let image = flag_of(&Arg::new("i").long("car-tyre-image").default_value("a:1"));
         assert_eq!((image.value, image.default.as_str()), (vec!["tyreImage".to_owned()], "a:1"));
         assert_eq!(flag_of(&Arg::new("k").long("garage-key")).value, ["garage", "secretName"]);
         assert_eq!(flag_of(&Arg::new("d").long("garage-door")).value, ["garageDoor"]);
         assert!(flag_of(&Arg::new("s").long("car-fast").action(ArgAction::SetTrue)).is_switch);
+    }
+
+    #[test]
+    fn schema_knows_what_a_flag_accepts() {
+        let accepts = |argument: Arg| {
+            let command = Command::new("run").arg(argument);
+            let argument = command.get_arguments().next().expect("an argument");
+            flag(&Cars, &command, argument).expect("has a long name").accepts
+        };
+        let doors =
+            Arg::new("d").long("car-doors").default_value("4").value_parser(clap::value_parser!(u16).range(2..=5));
+        assert_eq!(accepts(doors), json!({"type": "integer", "minimum": 2, "maximum": 5}));
+        let seats = Arg::new("s").long("car-seats").default_value("0").value_parser(clap::value_parser!(u16));
+        assert_eq!(accepts(seats), json!({"type": "integer", "minimum": 0, "maximum": 65_535}));
+        let rest = Arg::new("r").long("car-rest").default_value("5m").value_parser(manager::duration);
+        assert_eq!(accepts(rest), json!({"type": "string", "pattern": TIME}));
+        let shop = Arg::new("u").long("car-shop").value_name("URL");
+        assert_eq!(accepts(shop), json!({"type": "string", "pattern": ADDRESS}));
+        assert_eq!(accepts(Arg::new("n").long("car-name")), json!({"type": "string"}));
+        assert_eq!(accepts(Arg::new("f").long("car-fast").action(ArgAction::SetTrue)), json!({"type": "boolean"}));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Tests of the alerts and of the dashboard as the chart renders them; promtool evaluates the alerts.
 
+mod panels;
+
 use std::{collections::BTreeSet, fs, path::Path};
 
 use chart::rendered::Rendered;

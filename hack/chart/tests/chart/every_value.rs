@@ -37,6 +37,7 @@ fn base(path: &str) -> Value {
         "caBundle.key" => json!({"caBundle": {"configMapName": "authorities"}}),
         "serviceAccount.create" => json!({"serviceAccount": {"name": "existing"}}),
         "leaderElection.enabled" => json!({"replicas": 1}),
+        "operators.flightticket.provider.tokenFile" => json!({"bookingServer": {"enabled": false}}),
         _ => json!({}),
     };
     merge(&mut base, &more);
@@ -58,7 +59,11 @@ fn changed(path: &str, value: &Value) -> Value {
         "ipFamilyPolicy" => json!("SingleStack"),
         "ipFamilies" => json!(["IPv6"]),
         "digest" => json!(format!("sha256:{}", "0".repeat(64))),
-        "leaseDuration" | "renewDeadline" | "retryPeriod" => json!("31s"),
+        "leaseDuration" | "timeout" | "pollInterval" => json!("31s"),
+        "renewDeadline" => json!("11s"),
+        "retryPeriod" => json!("3s"),
+        "url" | "otlpEndpoint" => json!("https://changed.example.com"),
+        "logLevel" => json!("debug"),
         "alerts" => json!({"OperatorAbsent": {"enabled": false}}),
         "webhooksFrom" | "metricsFrom" | "probesFrom" => selector,
         "egress" => json!([{"ports": [{"port": 443}]}]),

@@ -240,13 +240,17 @@ fn booking_server_speaks_tls_with_a_certificate_that_the_operator_issues() {
 
     // With an address or authorities of the user, the operator issues no certificate, and the server speaks plain HTTP.
     for (values, url) in [
-        (json!({"url": "http://operators-booking-server"}), "http://operators-booking-server".to_owned()),
+        (
+            json!({"url": "http://operators-booking-server", "secretName": "token"}),
+            "http://operators-booking-server".to_owned(),
+        ),
         (json!({"caFile": "/ca.crt"}), format!("http://operators-booking-server.{NAMESPACE}.svc")),
     ] {
         let (flags, server, service) = provider(named(values));
         assert_eq!(flags, [format!("--booking-url={url}")]);
         assert_eq!(service, json!([{"name": "http", "port": 80, "targetPort": "http"}]));
         assert!(!server.to_string().contains("certificate"), "{server}");
+        assert!(server["containers"][0]["args"].to_string().contains("--token-file="), "{server}");
     }
 }
 
@@ -271,13 +275,19 @@ fn users_choose_whether_definitions_are_kept_and_may_add_options_of_argo_cd() {
             assert_eq!(annotations[annotation], Value::Null, "{annotation}");
         }
     }
-    let options = json!({"argocd.argoproj.io/sync-options": "ServerSideApply=true, Prune=true", "team": "x"});
+    let options = json!({
+        "argocd.argoproj.io/sync-options": "ServerSideApply=true, Prune=true",
+        "argocd.argoproj.io/compare-options": "IgnoreExtraneous, ServerSideDiff=true",
+        "team": "x",
+    });
     for annotations in annotations(json!({"annotations": options})) {
         let options = &annotations["argocd.argoproj.io/sync-options"];
         assert_eq!(
             (options, &annotations["team"]),
             (&json!("ServerSideApply=true,Prune=false,Delete=false"), &json!("x"))
         );
+        let options = &annotations["argocd.argoproj.io/compare-options"];
+        assert_eq!(options, "ServerSideDiff=true,IgnoreExtraneous");
     }
 }
 
@@ -351,20 +361,63 @@ fn a_release_fits_into_its_secret() {
     assert!(release < 700_000, "a release of {release} bytes; the limit of a Secret is 1 MiB");
 }
 
-#[test]
-fn an_upgrade_says_how_to_go_back_without_loss() {
-    // `helm template` prints no notes, and `helm upgrade` needs a cluster. So a copy of the chart renders them as an object.
+/// The notes of the chart. `helm template` prints none, and `helm upgrade` needs a cluster: so a copy of the chart renders them as
+/// an object.
+fn notes(values: &Value, arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("operators");
     succeeded(std::process::Command::new("cp").arg("--recursive").arg(chart::folder()).arg(&copy)).unwrap();
     fs::copy(copy.join("templates/NOTES.txt"), copy.join("notes.tpl")).unwrap();
     let object = "kind: Notes\ntext: {{ tpl (.Files.Get \"notes.tpl\") . | quote }}\n";
     fs::write(copy.join("templates/notes.yaml"), object).unwrap();
-    let mut command = helm().command();
-    let rendered = succeeded(command.args(["template", "operators", "--is-upgrade"]).arg(&copy)).unwrap();
-    let rendered = Rendered::parse(&rendered).unwrap();
-    let notes = rendered.of("Notes").next().unwrap()["text"].as_str().unwrap();
-    assert!(notes.contains("do not use `helm rollback`") && notes.contains("--set crds.enabled=false"), "{notes}");
+    let rendered = helm().template_of(&copy, values, arguments).unwrap();
+    rendered.of("Notes").next().unwrap()["text"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_upgrade_says_how_to_go_back_without_loss() {
+    let notes = |values: Value| notes(&values, &["--is-upgrade"]);
+    let plain = notes(json!({}));
+    assert!(plain.contains("do not use `helm rollback`") && plain.contains("--set crds.enabled=false\n"), "{plain}");
+    let tagged = notes(json!({"image": {"tag": "v2"}}));
+    assert!(tagged.contains("--set crds.enabled=false,image.tag=FORMER-TAG\n"), "{tagged}");
+    let pinned = notes(json!({"image": {"tag": "v2", "digest": format!("sha256:{}", "ab".repeat(32))}}));
+    assert!(pinned.contains("If you have set image.digest yourself") && !pinned.contains("image.tag"), "{pinned}");
+
+    // Without the annotation, Helm deletes what it no longer renders.
+    let unkept = notes(json!({"crds": {"keep": false}}));
+    assert!(!unkept.contains("--set crds.enabled=false"), "{unkept}");
+    assert!(unkept.contains("WARNING: there is no way back without loss (crds.keep=false)"), "{unkept}");
+}
+
+#[test]
+fn notes_offer_samples_that_become_ready() {
+    let limited = notes(&json!({"watchNamespaces": ["one", "two"]}), &[]);
+    assert!(limited.contains("kubectl apply --namespace one -f - <<EOF"), "{limited}");
+    assert!(limited.contains("kubectl wait --namespace one --for=condition=Ready memcached/"), "{limited}");
+    let plain = notes(&json!({}), &[]);
+    assert!(plain.contains("kubectl apply -f - <<EOF") && plain.contains("kind: FlightTicket"), "{plain}");
+    for values in [
+        json!({"bookingServer": {"enabled": false}}), // no provider
+        json!({"operators": {"flightticket": {"provider": {"url": "https://booking.example.com"}}}}), // costs money
+    ] {
+        let notes = notes(&values, &[]);
+        assert!(notes.contains("kind: Memcached") && !notes.contains("kind: FlightTicket"), "{values}: {notes}");
+    }
+}
+
+#[test]
+fn without_rbac_no_object_is_a_role_or_a_binding() {
+    let mut values = everything(FlagSet::all().last().unwrap());
+    values["rbac"] = json!({"create": false});
+    let rendered = render(&values);
+    for object in &rendered.objects {
+        assert!(!object["kind"].as_str().unwrap().contains("Role"), "{object}");
+        let component = &object["metadata"]["labels"]["app.kubernetes.io/component"];
+        assert_ne!(component, "smoke-test", "it needs a role: {object}");
+    }
+    assert!(!notes(&values, &[]).contains("helm test"));
+    assert!(notes(&json!({}), &[]).contains("helm test"));
 }
 
 #[test]

@@ -191,9 +191,10 @@ fn objects_are_unique_and_labelled(rendered: &Rendered) {
 }
 
 /// The annotations that keep an object: those of Helm, of Argo CD and of the kustomize-controller of Flux.
-pub(crate) const KEPT: [(&str, &str); 3] = [
+pub(crate) const KEPT: [(&str, &str); 4] = [
     ("helm.sh/resource-policy", "keep"),
     ("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),
+    ("argocd.argoproj.io/compare-options", "IgnoreExtraneous"),
     ("kustomize.toolkit.fluxcd.io/prune", "disabled"),
 ];
 

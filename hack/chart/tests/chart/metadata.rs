@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     flag_sets::{KEPT, everything},
-    kit::{FlagSet, render},
+    kit::{FlagSet, of_manager, render},
 };
 
 const ARGO_CD: &str = "argocd.argoproj.io/sync-options";
@@ -82,4 +82,39 @@ fn an_objects_own_annotations_take_precedence_over_common_ones() {
     for annotations in of_pods {
         assert_eq!(annotations["grafana_folder"], Value::Null, "a change would replace the pods");
     }
+}
+
+#[test]
+fn a_key_of_the_user_replaces_the_same_key_of_the_chart() {
+    Rendered::parse("a: 1\na: 2\n").expect_err("as Flux, the reader of the tests refuses a key that appears twice");
+    let labels = json!({"team": "own", "app.kubernetes.io/part-of": "monitoring"});
+    let mut values = json!({
+        "commonLabels": {"team": "common", "env": "common"},
+        "metrics": {"serviceMonitor": {"enabled": true, "labels": labels}},
+        "prometheusRule": {"enabled": true, "labels": labels},
+        "dashboard": {"enabled": true, "labels": labels},
+        "watchNamespaceLabels": labels,
+        "podAnnotations": {"kubectl.kubernetes.io/default-container": "metrics-proxy"},
+        "probes": {"liveness": {"httpGet": {"path": "/own"}}, "readiness": {"httpGet": {"scheme": "HTTP"}}},
+    });
+    let of_services = render(&values);
+    values["metrics"] = json!({"podMonitor": {"enabled": true, "labels": labels}});
+    let of_pods = render(&values);
+    for (rendered, kind) in [
+        (&of_services, "ServiceMonitor"),
+        (&of_pods, "PodMonitor"),
+        (&of_services, "PrometheusRule"),
+        (&of_services, "ConfigMap"),
+        (&of_services, "Namespace"),
+    ] {
+        let found = &rendered.of(kind).next().unwrap()["metadata"]["labels"];
+        assert_eq!((&found["team"], &found["env"]), (&json!("own"), &json!("common")), "{kind}");
+        assert_eq!(found["app.kubernetes.io/part-of"], "monitoring", "{kind}");
+        assert_eq!(found["app.kubernetes.io/name"], "operators", "{kind}: the other labels stay");
+    }
+    let pod = &of_manager(&of_services, "Deployment")["spec"]["template"];
+    assert_eq!(pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"], "metrics-proxy");
+    let manager = &pod["spec"]["containers"][0];
+    assert_eq!(manager["livenessProbe"]["httpGet"], json!({"path": "/own", "port": "probes"}));
+    assert_eq!(manager["readinessProbe"]["httpGet"], json!({"path": "/readyz", "port": "probes", "scheme": "HTTP"}));
 }

@@ -32,13 +32,26 @@ fn names_fit_into_63_characters_and_stay_distinct() {
 }
 
 #[test]
+fn names_are_dns_labels() {
+    let template = |release: &str, arguments: &[&str]| {
+        let mut command = helm().command();
+        succeeded(command.args(["template", release]).arg(chart::folder()).args(arguments))
+    };
+    for release in ["shop.example", "1shop"] {
+        let refusal = template(release, &[]).unwrap_err().to_string();
+        assert!(refusal.contains("fullnameOverride: names would begin with"), "{refusal}");
+        template(release, &["--set", "fullnameOverride=shop"]).unwrap();
+    }
+}
+
+#[test]
 fn names_that_look_like_numbers_or_booleans_stay_strings() {
-    let strings = ["nameOverride", "fullnameOverride", "priorityClassName"].map(|key| format!("{key}=1e3"));
+    let strings = ["nameOverride=1e3", "fullnameOverride=no", "priorityClassName=1e3"];
     let mut arguments = vec!["--set=prometheusRule.enabled=true,dashboard.enabled=true,replicas=2"];
     arguments
         .push("--set=metrics.serviceMonitor.enabled=true,networkPolicy.enabled=true,webhooks.certManager.enabled=true");
     arguments.push("--set=bookingServer.persistence.enabled=true");
-    for string in &strings {
+    for string in strings {
         arguments.extend(["--set-string", string]);
     }
     arguments

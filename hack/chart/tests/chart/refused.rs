@@ -38,7 +38,19 @@ fn unknown_or_invalid_values_are_rejected() {
         (json!({"leaderElection": {"leaseDuration": "soon"}}), "leaseDuration"),
         (json!({"watchNamespaces": "default"}), "watchNamespaces"),
         (json!({"watchNamespaces": ["default"], "watchNamespaceLabels": {"team": "x"}}), "watchNamespaceLabels"),
+        (json!({"watchNamespaces": ["default", "default"]}), "watchNamespaces"),
         (json!({"telemetry": {"logFormat": "xml"}}), "logFormat"),
+        (json!({"telemetry": {"logLevel": "lots"}}), "logLevel"),
+        (json!({"telemetry": {"logLevel": "info,manager=lots"}}), "logLevel"),
+        (json!({"telemetry": {"otlpEndpoint": "collector:4317"}}), "otlpEndpoint"),
+        (json!({"fullnameOverride": "My.Name"}), "fullnameOverride"),
+        (json!({"nameOverride": "my.name"}), "nameOverride"),
+        (json!({"operators": {"flightticket": {"provider": {"concurrency": "lots"}}}}), "concurrency"),
+        (json!({"operators": {"flightticket": {"provider": {"concurrency": 0}}}}), "concurrency"),
+        (json!({"operators": {"flightticket": {"provider": {"timeout": "soon"}}}}), "timeout"),
+        (json!({"operators": {"flightticket": {"provider": {"pollInterval": 5}}}}), "pollInterval"),
+        (json!({"operators": {"flightticket": {"provider": {"url": "booking"}}}}), "url"),
+        (json!({"operators": {"flightticket": {"provider": {"secretName": 7}}}}), "secretName"),
     ] {
         let refusal = refusal(&values);
         assert!(refusal.contains(key), "the refusal of {values} does not name {key}: {refusal}");
@@ -100,7 +112,6 @@ fn contradictory_values_are_rejected() {
             "caBundle.secretName: must be empty when caBundle.configMapName is set",
         ),
         (json!({"podLabels": {"a": "x"}, "commonLabels": {"a": "y"}}), "podLabels: commonLabels also has the label a"),
-        (json!({"networkPolicy": {"egress": [{}]}}), "networkPolicy.egress: needs networkPolicy.enabled: true"),
         (json!({"metrics": {"port": 8081}}), "metrics.port: 8081 is already in use"),
         (json!({"webhooks": {"port": 8444}}), "webhooks.port: 8444 is already in use"),
         (json!({"metrics": {"port": 9443}}), "webhooks.port: 9443 is already in use"),
@@ -123,8 +134,98 @@ fn contradictory_values_are_rejected() {
 }
 
 #[test]
+fn values_without_effect_are_rejected() {
+    for from in ["egress", "metricsFrom", "probesFrom", "webhooksFrom"] {
+        let refusal = refusal(&json!({"networkPolicy": {from: [{}]}}));
+        assert!(refusal.contains(&format!("networkPolicy.{from}: needs networkPolicy.enabled: true")), "{refusal}");
+    }
+    let tls = |key: &str, value: Value| json!({"tls": {key: value}});
+    for (mut proxy, key) in [
+        (json!({"audiences": ["a"]}), "audiences"),
+        (json!({"extraArgs": ["--a"]}), "extraArgs"),
+        (tls("cipherSuites", json!(["a"])), "tls.cipherSuites"),
+        (tls("minVersion", json!("VersionTLS13")), "tls.minVersion"),
+    ] {
+        proxy["kind"] = json!("builtin");
+        let refusal = refusal(&json!({"metrics": {"proxy": proxy}}));
+        let says = format!("metrics.proxy.{key}: has no effect with metrics.proxy.kind: builtin");
+        assert!(refusal.contains(&says), "{refusal}");
+    }
+}
+
+#[test]
+fn values_that_would_be_unsafe_or_crash_are_rejected() {
+    for (values, says) in [
+        (
+            json!({"commonLabels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}),
+            "commonLabels: rbac.authorization.k8s.io/aggregate-to-view would give the permissions of the operators",
+        ),
+        (
+            json!({"webhooks": {"hostNetwork": true}, "topology": "separate"}),
+            "webhooks.hostNetwork: needs topology: combined, otherwise operators-crontab, operators-helloapp, ",
+        ),
+        (
+            json!({"leaderElection": {"leaseDuration": "1m30s", "renewDeadline": "90s"}}),
+            "leaderElection.renewDeadline: must be shorter than leaseDuration",
+        ),
+        (
+            json!({"leaderElection": {"renewDeadline": "2400ms"}}),
+            "leaderElection.retryPeriod: 1.2 times of it must be shorter than renewDeadline",
+        ),
+        // The booking server would serve clients without a token.
+        (
+            json!({"operators": {"flightticket": {"provider": {"tokenFile": "/b"}}}}),
+            "operators.flightticket.provider.tokenFile: the booking server of the chart cannot read this file",
+        ),
+        (
+            json!({
+                "bookingServer": {"enabled": true},
+                "operators": {"flightticket": {"provider": {"url": "https://booking.example.com"}}},
+            }),
+            "operators.flightticket.provider.secretName: must name the Secret with the token for the booking server",
+        ),
+    ] {
+        let refusal = refusal(&values);
+        assert!(refusal.contains(says), "{values}: {refusal}");
+    }
+}
+
+#[test]
+fn values_that_only_look_contradictory_are_accepted() {
+    let provider = |provider: Value| json!({"flightticket": {"provider": provider}});
+    let url = "https://booking.example.com";
+    for values in [
+        json!({"operators": provider(json!({"url": url, "tokenFile": "/token"}))}),
+        json!({"operators": provider(json!({"tokenFile": "/token"})), "bookingServer": {"enabled": false}}),
+        json!({"operators": provider(json!({"url": url, "secretName": "token"})), "bookingServer": {"enabled": true}}),
+        json!({"leaderElection": {"enabled": false, "renewDeadline": "1h"}}),
+        json!({"leaderElection": {"leaseDuration": "1m", "renewDeadline": "59s500ms"}}),
+        json!({"telemetry": {"logLevel": "info,manager=debug,cache[reconcile{name=a,kind=b}]=trace"}}),
+        // Only one of these operators has webhooks.
+        json!({
+            "webhooks": {"hostNetwork": true}, "topology": "separate",
+            "operators": {"helloapp": {"enabled": false}, "memcached": {"enabled": false}},
+        }),
+    ] {
+        helm().template(&values, &[]).unwrap_or_else(|error| panic!("{values}: {error:#}"));
+    }
+}
+
+#[test]
+fn an_upgrade_may_not_delete_the_definitions() {
+    let values = json!({"crds": {"enabled": false, "keep": false}});
+    helm().template(&values, &[]).expect("others may manage the definitions of a first release");
+    let refusal = format!("{:#}", helm().template(&values, &["--is-upgrade"]).unwrap_err());
+    assert!(refusal.contains("crds.enabled: with crds.keep: false, Helm would delete the definitions"), "{refusal}");
+    helm().template(&json!({"crds": {"enabled": false}}), &["--is-upgrade"]).expect("the way back");
+}
+
+#[test]
 fn null_values_still_render() {
     for values in [
+        json!({"extraEnv": null, "commonLabels": null, "podLabels": null, "webhooks": {"namespaceSelector": null}}),
+        json!({"podAnnotations": null, "probes": {"liveness": null}, "watchNamespaceLabels": null}),
+        json!({"leaderElection": {"leaseDuration": null}, "watchNamespaces": null, "commonAnnotations": null}),
         json!({"operators": {"memcached": null}}),
         json!({"metrics": {"serviceMonitor": {"interval": null}}}),
         json!({"resources": null, "podSecurityContext": null, "affinity": null}),

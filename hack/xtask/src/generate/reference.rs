@@ -316,6 +316,19 @@ mod tests {
     }
 
     #[test]
+    fn reference_lists_each_metric_of_the_alerts_and_panels() {
+        let pages = files().unwrap();
+        let metrics = &pages[&Path::new(FOLDER).join("metrics.md")];
+        for file in workspace::files().unwrap().iter().filter(|file| file.folder() == ALERTS && file.is("yaml")) {
+            let words = file.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            for metric in words.filter(|word| word.contains("operator_")) {
+                let metric = metric.trim_end_matches("_bucket");
+                assert!(metrics.contains(&format!("| `{metric}` |")), "{}: {metric}", file.path);
+            }
+        }
+    }
+
+    #[test]
     fn reference_names_each_operator_and_does_not_follow_the_width_of_the_terminal() {
         let files = files().unwrap();
         let kinds = &files[&Path::new(FOLDER).join("kinds.md")];
