@@ -29,8 +29,9 @@ const MANIFESTS: &[&str] =
 
 /// The time for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The longest silence in the middle of an answer.
-const SILENCE: Duration = Duration::from_mins(1);
+/// The time from the beginning of a request to the head of its answer, and the longest silence after that. A layer of the image takes
+/// minutes on a slow line.
+const ANSWER: Duration = Duration::from_mins(10);
 
 /// How to reach a registry.
 #[derive(Clone, Default)]
@@ -132,7 +133,11 @@ impl Client {
             ensure!(*name == digest, "the manifest for {to} has the digest {digest} instead of {name}");
         }
         let kind = HeaderValue::from_str(kind).context("the type of a manifest")?;
-        let reference = self.reference(to, name)?;
+        let mut reference = self.reference(to, name)?;
+        if let Name::Digest(digest) = name {
+            // The URL is the same. The library expects a tag at its end if the answer has no Location, as that of Amazon ECR.
+            reference = Reference::with_tag(to.registry.clone(), to.path.clone(), digest.to_string());
+        }
         let operations = [RegistryOperation::Pull, RegistryOperation::Push];
         let put = || async {
             if self.present(&reference).await?.is_some_and(|present| present == digest.to_string()) {
@@ -326,7 +331,7 @@ fn configuration(registry: &str, options: &Options, whole: bool) -> ClientConfig
         use_monolithic_push: whole,
         extra_root_certificates: options.authorities.iter().map(authority).collect(),
         connect_timeout: Some(CONNECT),
-        read_timeout: Some(SILENCE),
+        read_timeout: Some(ANSWER),
         user_agent: concat!("registry-client/", env!("CARGO_PKG_VERSION")),
         ..ClientConfig::default()
     }

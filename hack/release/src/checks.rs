@@ -54,7 +54,7 @@ pub fn check(plan: &Plan) -> Result<Ready> {
 
 /// The problem of a checkout with changes. They would be in the programs, but not in the commit that these name.
 fn changes(checkout: &Path) -> Result<Vec<String>> {
-    let status = git::text(checkout, &["status", "--porcelain"])?;
+    let status = git::text(checkout, &["status", "--porcelain", "--untracked-files=normal"])?; // whatever git's configuration says
     let files: Vec<_> = status.lines().map(|line| line.get(3..).unwrap_or(line)).collect();
     let shown = files.iter().take(5).copied().collect::<Vec<_>>().join(", ");
     Ok(match files.len() {

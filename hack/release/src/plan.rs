@@ -40,9 +40,10 @@ impl Plan {
         self.below(IMAGE)
     }
 
-    /// The repository of the chart.
+    /// The repository of the chart. Docker Hub allows only two parts in a path.
     pub fn chart(&self) -> Repository {
-        self.below(CHART)
+        let is_flat = self.registry.registry == "docker.io";
+        self.below(if is_flat { CHART.rsplit('/').next().unwrap_or(CHART) } else { CHART })
     }
 
     fn below(&self, path: &str) -> Repository {
@@ -106,6 +107,24 @@ mod tests {
         }
         for bad in ["ghcr.io", "team", "team/app", "https://ghcr.io/team", "ghcr.io/Team", ""] {
             assert!(registry(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn docker_hub_gets_paths_of_two_parts() {
+        for (registry, chart) in
+            [("docker.io/team", "docker.io/team/operators"), ("ghcr.io/team", "ghcr.io/team/charts/operators")]
+        {
+            let plan = Plan {
+                version: version("1.2.3").unwrap(),
+                registry: self::registry(registry).unwrap(),
+                platforms: Vec::new(),
+                profile: String::new(),
+                builder: Builder::from_environment(|_| None),
+                checkout: PathBuf::new(),
+                output: PathBuf::new(),
+            };
+            assert_eq!(plan.chart().to_string(), chart);
         }
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use manager::Event;
 use schedule::{Anchor, Concurrency, Decision, Due, Jitter, Situation, Skip};
-use workloads::{JobView, Live};
+use workloads::{JobView, Live, ProblemKind};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
@@ -355,11 +355,12 @@ fn many(due: Due) -> Option<Event> {
     })
 }
 
-/// Whether no schedule was in effect at the last reconcile: the object was paused, or its spec had no valid schedule. Runs that
-/// were due until now are then not started.
+/// Whether no schedule was in effect at the last reconcile: the object was paused, or its spec was invalid. Runs that were due until
+/// now are then not started.
 fn was_out_of_effect(status: &CronTabStatus) -> bool {
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-    ready.is_some_and(|ready| ready.reason == "Paused" || Wrong::REASONS.contains(&&*ready.reason))
+    let reasons = ["Paused", ProblemKind::INVALID_SPEC.reason];
+    ready.is_some_and(|ready| reasons.contains(&&*ready.reason) || Wrong::REASONS.contains(&&*ready.reason))
 }
 
 fn concurrency(spec: &CronTabSpec) -> Concurrency {

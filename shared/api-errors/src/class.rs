@@ -34,6 +34,8 @@ const CANNOT_BE_MERGED: &str = "failed to create typed patch object";
 pub fn classify(error: &kube::Error) -> Class {
     let kube::Error::Api(status) = error else { return Class::Transient };
     match status.code {
+        // The code is the webhook's or the policy's, and says nothing about the object: many webhooks pass on the 404 of a lookup.
+        code if code != 403 && is_denied(status) => Class::Rejected,
         404 => Class::NotFound,
         409 if status.reason == "AlreadyExists" => Class::AlreadyExists,
         409 => Class::Conflict,
@@ -50,7 +52,15 @@ pub fn classify(error: &kube::Error) -> Class {
 
 /// Whether the API server does not accept our token: it has expired, or the keys of the API server have changed.
 pub fn is_unauthorized(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 401)
+    matches!(error, kube::Error::Api(status) if status.code == 401 && !is_denied(status))
+}
+
+/// Whether admission has denied the request: `ToStatusErr` in the API server's `webhook/errors`, and `dispatcher.go` of its
+/// `policy/validating`.
+fn is_denied(status: &Status) -> bool {
+    let message = status.message.as_str();
+    (message.starts_with("admission webhook \"") && message.contains("\" denied the request"))
+        || (message.contains("ValidatingAdmissionPolicy '") && message.contains("' denied request"))
 }
 
 /// RBAC, quota, admission and a dying namespace all answer 403; only cause and message tell them apart.
@@ -96,6 +106,20 @@ mod tests {
             (api(403, "Forbidden", rbac), Class::Forbidden),
             (api(403, "Forbidden", quota), Class::Quota),
             (api(403, "Forbidden", pod_security), Class::Rejected),
+            (
+                api(404, "NotFound", "admission webhook \"a.b.c\" denied the request: secret \"s\" not found"),
+                Class::Rejected,
+            ),
+            (api(409, "Conflict", "admission webhook \"a.b.c\" denied the request: no"), Class::Rejected),
+            (api(500, "", "admission webhook \"a.b.c\" denied the request without explanation"), Class::Rejected),
+            (
+                api(
+                    401,
+                    "Unauthorized",
+                    "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: x",
+                ),
+                Class::Rejected,
+            ),
             (api(429, "TooManyRequests", "x"), Class::Transient),
             (api(500, "InternalError", "x"), Class::Transient),
             (api(500, "", "failed to create typed patch object (n/a; apps/v1, Kind=Deployment): x"), Class::Rejected),

@@ -156,8 +156,11 @@ impl<R: Representation> Informer<R> {
     /// Checks a read of an object that the watch selects, and that was absent from the cache when the read began: `absent_at` is
     /// [`Store::absent_at`] of that moment. If the object is older than that, its deletion belongs to a former history of the
     /// cluster, so all informers relist.
+    ///
+    /// Of a namespace that the cache does not hold, it knows nothing, so nothing contradicts it.
     pub fn check_absence(&self, absent_at: Option<u64>, key: &ObjectKey, uid: Uid, version: u64) {
-        let is_contradiction = absent_at.is_some_and(|known| version <= known) && !self.store.is_gone(uid);
+        let is_contradiction =
+            self.holds(key) && absent_at.is_some_and(|known| version <= known) && !self.store.is_gone(uid);
         if is_contradiction && self.alarm.raise() {
             let kind = &*R::Kind::kind(&());
             tracing::warn!(kind, object = %key, "An object exists that was deleted; all informers relist");

@@ -20,7 +20,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Works until `stop`, and then lets running reconciles finish. If the leadership is lost first, cancels them instead.
+    /// Works until `stop`, and then lets running reconciles finish. If the leadership is lost, cancels them, also after the stop.
     ///
     /// Returns early only if a worker ends by itself, which is a bug.
     pub(crate) async fn run(self, leadership: Option<Leadership>, stop: CancellationToken) {
@@ -34,13 +34,22 @@ impl Workers {
                 None => std::future::pending().await,
             }
         };
+        let mut lost = std::pin::pin!(lost);
+        let warn = || tracing::warn!("Leadership is lost: running reconciles are cancelled");
         tokio::select! {
             biased;
-            () = lost => {
-                tracing::warn!("Leadership is lost: running reconciles are cancelled");
+            () = &mut lost => {
+                warn();
                 running.shutdown().await;
             }
-            () = stop.cancelled() => self.finish(running).await,
+            () = stop.cancelled() => {
+                let finished = self.finish(running);
+                tokio::select! {
+                    biased;
+                    () = lost => warn(),
+                    () = finished => {}
+                }
+            }
             _ = running.join_next(), if !self.controllers.is_empty() => {}
         }
     }

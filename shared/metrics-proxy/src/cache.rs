@@ -19,7 +19,7 @@ pub(crate) type Key = [u8; 32];
 pub(crate) enum Rank {
     /// A no: a client can make up any number of questions.
     Refused,
-    /// The user of a token, without more: a user who may create tokens of one ServiceAccount has any number of them.
+    /// The user of a token, without more: a user who may create tokens of one `ServiceAccount` has any number of them.
     Authenticated,
     /// An answer that has let a request pass.
     Admitted,

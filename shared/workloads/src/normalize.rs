@@ -58,7 +58,8 @@ pub fn resources_or_default(given: Option<&ResourceRequirements>) -> Option<Reso
 fn prune(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.values_mut().for_each(prune);
+            // The API server keeps labels with an empty value. A selector without one of them would select more.
+            fields.iter_mut().filter(|(name, _)| *name != "matchLabels").for_each(|(_, value)| prune(value));
             fields.retain(|name, value| {
                 *value != json!("") && *value != json!([]) && !(name == "readOnly" && *value == json!(false))
             });
@@ -75,7 +76,10 @@ fn prune(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{EnvVar, Volume, VolumeMount};
+    use k8s_openapi::api::{
+        core::v1::{Affinity, EnvVar, TopologySpreadConstraint, Volume, VolumeMount},
+        networking::v1::NetworkPolicyPeer,
+    };
 
     use super::*;
 
@@ -108,6 +112,20 @@ mod tests {
             ])
         );
         assert_eq!(kept::<EnvVar>(json!([])), Value::Null);
+    }
+
+    #[test]
+    fn selectors_keep_labels_with_an_empty_value() {
+        let selector = json!({"matchLabels": {"trusted": "", "zone": "a"}});
+        let peers = json!([{"namespaceSelector": selector, "podSelector": {"matchLabels": {"role": ""}}}]);
+        assert_eq!(kept::<NetworkPolicyPeer>(peers.clone()), peers);
+        let term = json!({"topologyKey": "zone", "labelSelector": selector});
+        let affinity = json!([{"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}]);
+        assert_eq!(kept::<Affinity>(affinity.clone()), affinity);
+        let spread = json!([{
+            "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector,
+        }]);
+        assert_eq!(kept::<TopologySpreadConstraint>(spread.clone()), spread);
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub struct PodView {
     phase: Phase,
     ready: bool,
     ip: Option<IpAddr>,
+    port: Option<u16>,
     /// Boxed to keep the view small: nearly every pod has none.
     trouble: Option<Box<Trouble>>,
 }
@@ -109,6 +110,11 @@ impl PodView {
     /// Its first address.
     pub fn ip(&self) -> Option<IpAddr> {
         self.ip
+    }
+
+    /// The first port that a container of it declares.
+    pub fn port(&self) -> Option<u16> {
+        self.port
     }
 
     /// What prevents it from serving.

@@ -27,10 +27,12 @@ pub fn names(pods: &[Arc<Live<PodView>>]) -> Vec<String> {
     names
 }
 
-/// `host:port` of the pods that serve, sorted; IPv6 addresses in brackets.
+/// `host:port` of the pods that serve, sorted; IPv6 addresses in brackets. Each pod has its own port: while a change of the port is
+/// rolled out, the former pods still listen on the former one. `port` is that of a pod that declares none.
 pub fn endpoints(pods: &[Arc<Live<PodView>>], port: i32) -> Vec<String> {
     let ready = alive(pods).filter(|pod| pod.is_ready());
-    let mut endpoints: Vec<_> = ready.filter_map(|pod| Some(endpoint(pod.ip()?, port))).collect();
+    let of = |pod: &Live<PodView>| Some(endpoint(pod.ip()?, pod.port().map_or(port, i32::from)));
+    let mut endpoints: Vec<_> = ready.filter_map(of).collect();
     endpoints.sort_unstable();
     endpoints
 }
@@ -189,6 +191,19 @@ mod tests {
         assert_eq!(names(&pods), ["a", "b"]);
         assert_eq!(endpoints(&pods, 11211), ["10.0.0.1:11211"]);
         assert!(names(&[]).is_empty());
+    }
+
+    #[test]
+    fn each_endpoint_has_the_port_of_its_pod() {
+        let of = |name: &str, ip: &str, port: u16| {
+            let mut pod = (*ready(name, ip)).clone();
+            let status = json!({"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]});
+            let spec = json!({"containers": [{"ports": [{"containerPort": port, "name": "a"}]}, {"ports": []}]});
+            pod.view = serde_json::from_value(json!({"spec": spec, "status": status})).expect("a view of the object");
+            Arc::new(pod)
+        };
+        let pods = [of("a", "10.0.0.1", 11211), of("b", "10.0.0.2", 22122), ready("c", "10.0.0.3")];
+        assert_eq!(endpoints(&pods, 22122), ["10.0.0.1:11211", "10.0.0.2:22122", "10.0.0.3:22122"]);
     }
 
     #[test]

@@ -53,3 +53,25 @@ impl Random {
         ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_numbers_are_those_of_split_mix_64() {
+        // The first numbers of the reference implementation for the seed 0.
+        let mut random = Random::new(Some(0));
+        for bits in [0xE220_A839_7B1D_CDAF_u64, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F] {
+            let scaled = random.next() * 2_f64.powi(53);
+            assert_eq!(format!("{scaled}"), (bits >> 11).to_string());
+        }
+    }
+
+    #[test]
+    fn jitter_goes_from_the_shortest_to_the_longest_wait() {
+        let backoff = Backoff { base: Duration::from_millis(10), ..Backoff::default() };
+        let waits = [0.0, 0.5, 1.0].map(|random| backoff.delay(1, random));
+        assert_eq!(waits, [8, 10, 12].map(Duration::from_millis));
+    }
+}

@@ -8,7 +8,7 @@ use hyper::Method;
 use images::{Digest, Reference, Store};
 use registry_client::{Client, Credentials, Name, Pushed, image};
 
-use crate::kit::{Content, INDEX, MANIFEST, Proxy, Seen, client, content, repository};
+use crate::kit::{Content, Fate, INDEX, MANIFEST, Proxy, Seen, client, content, repository};
 use registry::Registry;
 
 /// Pushes the whole image under the tag `1`; returns what each step did.
@@ -199,4 +199,18 @@ async fn own_registry_serves_this_client_and_refuses_its_push() {
     assert_eq!(config, image.config);
     let error = format!("{:#}", client.push_blob(&app, &Bytes::from_static(b"new"), None).await.unwrap_err());
     assert!(error.contains("405") && error.contains("read-only"), "{error}");
+}
+
+/// As of Amazon ECR. The library takes the end of the URL for the tag then.
+#[tokio::test]
+async fn answer_to_a_manifest_needs_no_location() {
+    let registry = Registry::start().unwrap();
+    let proxy = Proxy::before(&registry).await;
+    let (client, repository, content) =
+        (proxy.client(Credentials::Anonymous), proxy.repository("app"), content(1, 100));
+    proxy.decide(|_, request| if request.method == Method::PUT { Fate::status(201) } else { Fate::Pass });
+    for name in [Name::Digest(Digest::of(&content.manifest)), Name::Tag("1".to_owned())] {
+        let pushed = client.push_manifest(&repository, &name, MANIFEST, &content.manifest).await.unwrap();
+        assert!(matches!(pushed, Pushed::Uploaded), "{name}");
+    }
 }

@@ -63,7 +63,7 @@ fn outage_makes_up_a_missed_run_but_a_pause_or_an_invalid_schedule_does_not() {
     crontab.status = Some(remember(&crontab, "2026-11-20T10:00:30Z"));
     assert_eq!(due(&crontab, "2026-11-20T15:00:01Z"), Some(at("2026-11-20T15:00:00Z")), "after an outage");
     for schedule in [crontab.status.as_ref().and_then(|status| status.schedule.clone()), None] {
-        for reason in ["Paused", "InvalidSchedule", "UnknownTimeZone"] {
+        for reason in ["Paused", "InvalidSpec", "InvalidSchedule", "UnknownTimeZone"] {
             let ready = json!([{"type": "Ready", "status": "Unknown", "reason": reason, "message": "", "lastTransitionTime": "2026-11-20T10:01:00Z"}]);
             let mut halted = crontab.clone();
             let status = halted.status.as_mut().expect("a status");

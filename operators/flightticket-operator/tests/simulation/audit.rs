@@ -278,7 +278,9 @@ mod tests {
         let (ticket, mut audit) = (Arc::new(json!({"metadata": metadata, "spec": spec})), Audit::default());
         let (resource, key, writer) = ("flighttickets.flights.com".into(), "shop/a".into(), "user".into());
         audit.changed(&Change { version: 1, resource, key, before: None, after: Some(ticket), writer }, false);
-        states.iter().for_each(|state| audit.record(std::slice::from_ref(state)));
+        for state in states {
+            audit.record(std::slice::from_ref(state));
+        }
         audit.check().is_ok()
     }
 

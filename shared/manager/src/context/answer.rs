@@ -73,6 +73,12 @@ impl<K: Primary, S: Shared> Context<K, S> {
         Ok(Taken { object, is_known })
     }
 
+    /// Removes the reconciled object from the cache: our patch has deleted it. The next reconcile forgets it.
+    pub(super) fn forget_ended(&self) {
+        self.controller.primary.observe_gone(&self.reconciliation.key, self.reconciliation.id, self.writer());
+        self.requeue(true);
+    }
+
     /// Requeues this object, at once if the cache holds the answer. If the cache holds a later version, the next reconcile
     /// would act on that and find the same difference again, in a tight loop. The delay gives the watch time: it is either
     /// ahead of the answer, or will find that the cluster went back in time.

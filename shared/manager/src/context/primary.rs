@@ -68,7 +68,16 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let object = self.object();
         let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
         finalizers.retain(|other| other != finalizer);
-        self.patch_finalizers(&object, &finalizers).await.map(drop)
+        let patch = self.finalizers_patch(&object, &finalizers);
+        match self.send_metadata(&patch).await {
+            Ok(answer) if has_ended::<K>(&answer) => {
+                self.forget_ended();
+                Ok(())
+            }
+            Ok(answer) => self.cache_patched(&patch, &answer).map(drop),
+            Err(error) if error.class() == Class::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) fn finalizer(&self) -> &'static str {
@@ -77,28 +86,47 @@ impl<K: Primary, S: Shared> Context<K, S> {
         })
     }
 
-    /// Replaces the list of finalizers as a whole. So the patch carries the version that was read: it must neither drop nor
-    /// restore another controller's finalizer. Returns `None` if the object is gone.
+    /// Replaces the list of finalizers. Returns `None` if the object is gone.
     async fn patch_finalizers(&self, object: &K, finalizers: &[String]) -> Result<Option<Arc<K>>, Error> {
-        let version = &object.meta().resource_version;
-        let patch = json!({"uid": self.reconciliation.uid, "resourceVersion": version, "finalizers": finalizers});
-        match self.patch_metadata(patch).await {
-            Ok(object) => Ok(Some(object)),
+        let patch = self.finalizers_patch(object, finalizers);
+        match self.send_metadata(&patch).await {
+            Ok(answer) => self.cache_patched(&patch, &answer).map(Some),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
+    /// Replaces the list of finalizers as a whole. So the patch carries the version that was read: it must neither drop nor
+    /// restore another controller's finalizer.
+    fn finalizers_patch(&self, object: &K, finalizers: &[String]) -> Value {
+        let version = &object.meta().resource_version;
+        json!({"metadata": {"uid": self.reconciliation.uid, "resourceVersion": version, "finalizers": finalizers}})
+    }
+
     async fn patch_metadata(&self, metadata: Value) -> Result<Arc<K>, Error> {
+        let patch = json!({"metadata": metadata});
+        let answer = self.send_metadata(&patch).await?;
+        self.cache_patched(&patch, &answer)
+    }
+
+    async fn send_metadata(&self, patch: &Value) -> Result<String, Error> {
         assert!(
             self.controller.capabilities.annotates,
             "{}'s controller must declare .annotates()",
             self.controller.names.kind
         );
-        let patch = json!({"metadata": metadata});
-        let answer = self.controller.requests.merge_patch(&self.reconciliation.key, &patch).await?;
-        self.cache_patched(&patch, &answer)
+        self.controller.requests.merge_patch(&self.reconciliation.key, patch).await
     }
+}
+
+/// Whether the API server has deleted the object with this answer, because its last finalizer is gone. The answer then has the
+/// version of before with other content, so it must not reach the cache.
+fn has_ended<K: Primary>(answer: &str) -> bool {
+    let object = serde_json::from_str::<K>(answer);
+    object.is_ok_and(|object| {
+        let meta = object.meta();
+        meta.deletion_timestamp.is_some() && meta.finalizers.as_ref().is_none_or(Vec::is_empty)
+    })
 }
 
 /// Whether the user has paused the object by annotation.

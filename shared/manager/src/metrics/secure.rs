@@ -4,7 +4,7 @@
 use std::{path::Path, sync::Arc};
 
 use axum::{Router, middleware};
-use metrics_proxy::{ApiServer, CacheTtls, Guard, Metrics, Rules, admit, self_signed};
+use metrics_proxy::{ApiServer, CacheTtls, Guard, Metrics, Rules, admit, policy::Patterns, self_signed};
 use serving::{CertificateError, Certificates, Listener, Tls, TlsError};
 
 /// Why secure metrics cannot be served.
@@ -33,7 +33,9 @@ pub(crate) fn secure(
     let certificates = certificates.map_err(Error::Certificate)?;
     certificates.observe(metrics.clone());
     let reviewer = Arc::new(ApiServer::new(client, Vec::new()));
-    let guard = Arc::new(Guard::new(Rules::default(), reviewer, CacheTtls::default(), metrics.clone()));
+    // Clusters let every user read paths such as /healthz, so a token that was admitted there would count as one of a scraper.
+    let rules = Rules { allow_paths: Patterns::parse(&["/metrics"]).expect("a pattern"), ..Rules::default() };
+    let guard = Arc::new(Guard::new(rules, reviewer, CacheTtls::default(), metrics.clone()));
     let listener = listener.observed_by(metrics).tls(Tls::new(certificates))?;
     Ok((listener, routes.layer(middleware::from_fn_with_state(guard, admit))))
 }
@@ -56,13 +58,15 @@ mod tests {
 
     /// The test `secure_metrics` checks tokens with the binary and a real API server.
     #[tokio::test]
-    async fn request_without_token_gets_401() {
+    async fn request_without_token_gets_401_and_only_metrics_are_served() {
         let routes = Router::new().route("/metrics", get(async || "secret"));
         let (_listener, routes) = secure(listener().await, routes, None, Model::new().client()).expect("a server");
-        for path in ["/metrics", "/", "/healthz"] {
+        for (path, status) in
+            [("/metrics", StatusCode::UNAUTHORIZED), ("/", StatusCode::NOT_FOUND), ("/healthz", StatusCode::NOT_FOUND)]
+        {
             let request = Request::get(path).body(Body::empty()).expect("a request");
             let answer = routes.clone().oneshot(request).await.expect("an answer");
-            assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{path}");
+            assert_eq!(answer.status(), status, "{path}");
         }
     }
 

@@ -14,7 +14,7 @@ use manager::{
     Action, Context, Controller, Deletion, Error, Health, Manager, Operator, StandardStatus, Verdict, harness::Harness,
     normalize,
 };
-use model_apiserver::Model;
+use model_apiserver::{Model, Planned, Verb};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -183,6 +183,38 @@ async fn deleted_cluster_scoped_object_is_cleaned_up() {
     tenants.delete("red", &DeleteParams::default()).await.expect("it is deleted");
     sleep(10 * MOMENT).await;
     assert!(model.object(TENANTS, "", "red").is_none(), "the finalizer is removed");
+}
+
+/// The API server answers the removal of the last finalizer with the former version of the object, and other content.
+#[tokio::test(start_paused = true)]
+async fn removal_of_the_last_finalizer_does_not_look_like_a_restored_cluster() {
+    let model = with_tenants(&["red"]);
+    let _harness = start(&model, true, &[]);
+    sleep(MOMENT).await;
+    model.set_faults(Planned::new(&"frame DELETED tenants.* -> delay 1s".parse().expect("a plan")));
+    model.clear_requests();
+    let tenants: Api<Tenant> = Api::all(model.client());
+    tenants.delete("red", &DeleteParams::default()).await.expect("it is deleted");
+    sleep(10 * MOMENT).await;
+    assert!(model.object(TENANTS, "", "red").is_none(), "the finalizer is removed");
+    let lists: Vec<_> = model.requests().into_iter().filter(|request| request.verb == Verb::List).collect();
+    assert!(lists.is_empty(), "{lists:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_outside_of_the_selected_namespaces_does_not_look_like_a_restored_cluster() {
+    let model = with_tenants(&["red"]);
+    let _harness = start(&model, true, &["--watch-namespace-selector=team=a"]);
+    sleep(10 * MOMENT).await;
+    model.clear_requests();
+    let tenants: Api<Tenant> = Api::all(model.client());
+    for text in ["goodbye", "hello again"] {
+        let patch = Patch::Merge(json!({"spec": {"text": text}}));
+        tenants.patch("red", &PatchParams::default(), &patch).await.expect("the patch is accepted");
+        sleep(40 * MOMENT).await;
+    }
+    let lists: Vec<_> = model.requests().into_iter().filter(|request| request.verb == Verb::List).collect();
+    assert!(lists.is_empty(), "{lists:?}");
 }
 
 #[tokio::test(start_paused = true)]

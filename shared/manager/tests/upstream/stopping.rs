@@ -106,3 +106,27 @@ async fn hanging_reconcile_is_cancelled_at_the_graceful_timeout() {
     let active = value(&harness.scrape(), r#"controller_runtime_active_workers{controller="toy"}"#);
     assert_eq!(active, Some(0.0), "no worker is active");
 }
+
+/// The lease ends while a reconcile still runs. Another process may lead from then on.
+#[tokio::test(start_paused = true)]
+async fn loss_of_the_leadership_cancels_reconciles_also_after_the_stop() {
+    let model = model();
+    put(&model, &["a"]);
+    let dropped: Arc<AtomicUsize> = Arc::default();
+    let counted = dropped.clone();
+    let flags = ["--leader-elect", "--leader-election-namespace=default", "--graceful-shutdown-timeout=10m"];
+    let mut harness = run(&model, &flags, move |_, _| {
+        let guard = Dropped(counted.clone());
+        async move {
+            let _guard = guard;
+            pending().await
+        }
+    });
+    sleep(2 * MOMENT).await;
+    plan(&model, "before * leases.coordination.k8s.io -> drop");
+    let begun = Instant::now();
+    harness.stop().await;
+    let took = begun.elapsed();
+    assert!(took < 60 * MOMENT, "{took:?}");
+    assert_eq!(dropped.load(Ordering::Relaxed), 1, "the reconcile was cancelled");
+}

@@ -257,6 +257,18 @@ async fn definition_without_a_conversion_by_webhook_needs_no_bundle() {
 }
 
 #[tokio::test]
+async fn bundle_of_a_configuration_alone_is_reported() {
+    let model = cluster();
+    put_configuration(&model, "ValidatingWebhookConfiguration", &[entry(&webhooks()[1].name(), "ours")]);
+    let mut trust = released(&model, "ours");
+    trust.webhooks = vec![webhooks().remove(1)];
+    for settled in [false, true] {
+        let state = trust.establish("bundle").await.expect("is established");
+        assert_eq!(reported(&state), (settled, Some("bundle"), None));
+    }
+}
+
+#[tokio::test]
 async fn failure_to_read_or_write_names_the_object() {
     for (plan, message) in [
         (

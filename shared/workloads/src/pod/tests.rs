@@ -27,7 +27,7 @@ fn ready_pod_has_an_ip_and_no_trouble() {
 #[test]
 fn pod_without_status_is_pending() {
     let fresh: PodView = serde_json::from_value(json!({"metadata": {"name": "x"}})).expect("a view of the object");
-    assert_eq!(fresh, PodView { phase: Phase::Pending, ready: false, ip: None, trouble: None });
+    assert_eq!(fresh, PodView { phase: Phase::Pending, ready: false, ip: None, port: None, trouble: None });
     assert_eq!(view(&json!({"phase": "Hibernating"})).phase, Phase::Unknown);
 }
 

@@ -18,7 +18,27 @@ const LOOP: i32 = 2;
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Pod {
+    spec: Spec,
     status: Status,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Spec {
+    containers: Vec<Declared>,
+}
+
+/// A container in the spec.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Declared {
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Port {
+    container_port: u16,
 }
 
 #[derive(Deserialize, Default)]
@@ -76,12 +96,14 @@ struct Terminated {
 }
 
 impl From<Pod> for PodView {
-    fn from(Pod { status }: Pod) -> Self {
+    fn from(Pod { spec, status }: Pod) -> Self {
+        let ports = spec.containers.iter().flat_map(|container| &container.ports);
         let condition = |name: &str| status.conditions.iter().find(|it| &*it.r#type == name);
         Self {
             phase: status.phase,
             ready: condition("Ready").is_some_and(|it| &*it.status == "True"),
             ip: status.pod_ip.parse().ok(),
+            port: ports.map(|port| port.container_port).next(),
             trouble: condition("PodScheduled")
                 .and_then(unschedulable)
                 .or_else(|| status.init_container_statuses.iter().find_map(Container::trouble))

@@ -136,6 +136,21 @@ proptest! {
         }
     }
 
+    #[test]
+    fn delays_end_in_order(delays in prop::collection::vec(1..1000_u64, 1..60)) {
+        let mut core = core(&Arc::default());
+        for (key, delay) in delays.iter().enumerate() {
+            core.add(Moment::START, key, Priority::LIVE, Duration::from_millis(*delay));
+        }
+        let mut ends = Vec::new();
+        while let Some(due) = core.next_due() {
+            ends.push(due);
+            core.promote(due);
+        }
+        let in_order: std::collections::BTreeSet<_> = delays.into_iter().map(|it| Moment::at(Duration::from_millis(it))).collect();
+        prop_assert_eq!(ends, in_order.into_iter().collect::<Vec<_>>());
+    }
+
     /// The bound in the documentation of [`ready_queue`] holds under any traffic.
     #[test]
     fn every_key_is_served_within_the_documented_bound(traffic in prop::collection::vec((any::<u8>(), 0..4_i32), 1..300), older in 0..5_u32) {
@@ -172,6 +187,25 @@ fn memory_is_freed_after_a_burst() {
         core.done(now, handed.slot, handed.priority, Outcome::Success);
     }
     assert!(core.keys.capacity() <= 64);
+}
+
+#[test]
+fn memory_for_the_next_keys_stays() {
+    let mut core = core(&Arc::default());
+    core.add(Moment::START, 1_u8, Priority::LIVE, Duration::ZERO);
+    let Next::Work(handed) = core.take(Moment::START) else { panic!("a key was just added") };
+    core.done(Moment::START, handed.slot, handed.priority, Outcome::Success);
+    assert!(core.keys.capacity() >= slot::CHUNK, "{}", core.keys.capacity());
+}
+
+#[test]
+fn held_key_is_ready_but_not_available() {
+    let mut core = core(&Arc::default());
+    core.add(Moment::START, 1_u8, Priority::LIVE, Duration::ZERO);
+    assert_eq!((core.ready(), core.available()), (1, 1));
+    assert!(matches!(core.take(Moment::START), Next::Work(_)));
+    core.add(Moment::START, 1_u8, Priority::LIVE, Duration::ZERO);
+    assert_eq!((core.ready(), core.available()), (1, 0));
 }
 
 #[test]

@@ -199,3 +199,13 @@ async fn cancelled_timekeeper_is_replaced_by_another_worker() {
     tokio::time::advance(Duration::from_millis(10)).await;
     assert_eq!(explorer.woken(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn first_worker_sets_the_timer_without_another_look() {
+    let mut explorer = Explorer::new();
+    explorer.queue.add_after(1, Priority::LIVE, Duration::from_millis(10));
+    explorer.go(0, Outcome::Success);
+    assert_eq!(explorer.woken(), 0);
+    tokio::time::advance(Duration::from_millis(10)).await;
+    assert_eq!(explorer.woken(), 1);
+}

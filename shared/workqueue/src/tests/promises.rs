@@ -431,3 +431,34 @@ async fn every_key_is_served_under_load_and_never_twice_at_once() {
         worker.await.unwrap();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn add_unless_due_leaves_only_a_key_that_is_due_in_time() {
+    let (queue, _) = queue();
+    queue.add_after("soon", Priority::LIVE, ms(10));
+    queue.add_after("later", Priority::LIVE, ms(11));
+    for key in ["soon", "later", "new"] {
+        queue.add_unless_due(key, Priority::LIVE, ms(10));
+    }
+    drop((take(&queue, "later"), take(&queue, "new")));
+    assert_nothing_ready(&queue);
+}
+
+#[tokio::test(start_paused = true)]
+async fn depth_of_an_expired_delay_is_reported_on_demand() {
+    let (queue, recorder) = queue();
+    queue.add_after("a", Priority::LIVE, ms(10));
+    advance(ms(10)).await;
+    queue.update_depth();
+    recorder.assert_depth([(Priority::LIVE.0, 1)]);
+}
+
+#[test]
+fn handle_says_whether_the_queue_is_empty_and_whether_it_is_closed() {
+    let (queue, _) = queue();
+    assert!(queue.is_empty() && !queue.is_shut_down());
+    queue.add("a", Priority::LIVE);
+    assert!(!queue.is_empty());
+    queue.shutdown(Shutdown::Drop);
+    assert!(queue.is_empty() && queue.is_shut_down());
+}

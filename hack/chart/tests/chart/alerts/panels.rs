@@ -18,7 +18,8 @@ struct Tests {
 
 #[derive(Deserialize)]
 struct Series {
-    series: String,
+    #[serde(rename = "series")]
+    selector: String,
     /// What the leader exports, and the other replica too unless it has a value of its own.
     value: u32,
     standby: Option<u32>,
@@ -27,8 +28,8 @@ struct Series {
 /// The series as Prometheus has them: from two replicas of the release in each of two clusters.
 fn scraped(series: &[Series]) -> Vec<Value> {
     let mut scraped = Vec::new();
-    let info = Series { series: "operator_build_info".to_owned(), value: 1, standby: None };
-    for Series { series, value, standby } in series.iter().chain([&info]) {
+    let info = Series { selector: "operator_build_info".to_owned(), value: 1, standby: None };
+    for Series { selector, value, standby } in series.iter().chain([&info]) {
         for cluster in ["one", "two"] {
             for (replica, address, value) in
                 [("a", "10.0.0.1:8443", *value), ("b", "10.0.0.2:8443", standby.unwrap_or(*value))]
@@ -37,10 +38,10 @@ fn scraped(series: &[Series]) -> Vec<Value> {
                     r#"cluster="{cluster}", job="operators-controller-manager-metrics", instance="{address}", pod="{cluster}-{replica}""#
                 );
                 // With `honorLabels`, the label of an object's metric stays, and other metrics get the pod's.
-                if !series.contains("namespace=") {
+                if !selector.contains("namespace=") {
                     labels += r#", namespace="operators-system""#;
                 }
-                scraped.push(json!({"series": with_labels(series, &labels), "values": value.to_string()}));
+                scraped.push(json!({"series": with_labels(selector, &labels), "values": value.to_string()}));
             }
         }
     }
@@ -74,11 +75,11 @@ fn panels_count_each_object_once_however_many_replicas_export_it() {
     let queries = queries(&dashboard(&rendered).1);
     assert_eq!(counts(&queries), counts(&panels), "each panel of gauges must have a test, with samples for each query");
     let pairs = queries.values().flatten().zip(panels.values().flatten());
-    let test = |(query, samples)| json!({"expr": query, "eval_time": "0m", "exp_samples": samples});
+    let check = |(query, samples)| json!({"expr": query, "eval_time": "0m", "exp_samples": samples});
     let tests = json!({"rule_files": [], "evaluation_interval": "1m", "tests": [{
         "interval": "1m",
         "input_series": scraped(&series),
-        "promql_expr_test": pairs.map(test).collect::<Vec<Value>>(),
+        "promql_expr_test": pairs.map(check).collect::<Vec<Value>>(),
     }]});
     promtool_accepts(&json!({"groups": []}), &tests);
 }
