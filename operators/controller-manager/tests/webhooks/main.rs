@@ -87,7 +87,8 @@ async fn h1_h4_unanswered_webhook_applies_the_failure_policy() {
 
     drop(manager); // kills the process, so the webhook configuration stays
     let error = world.create("b", &json!({})).await.expect_err("the webhook is gone");
-    assert!(message(&error).contains("connection refused"), "{error}");
+    // The API server finds a closed port, or one of its connections closed.
+    assert!(message(&error).contains("failed calling webhook"), "{error}");
     let status = json!({"status": {"nodes": []}});
     let patched = world.caches().patch_status("a", &PatchParams::default(), &Patch::Merge(&status)).await;
     patched.expect("status writes need no webhook");
