@@ -133,11 +133,13 @@ impl Client {
             ensure!(*name == digest, "the manifest for {to} has the digest {digest} instead of {name}");
         }
         let kind = HeaderValue::from_str(kind).context("the type of a manifest")?;
-        let mut reference = self.reference(to, name)?;
-        if let Name::Digest(digest) = name {
-            // The URL is the same. The library expects a tag at its end if the answer has no Location, as that of Amazon ECR.
-            reference = Reference::with_tag(to.registry.clone(), to.path.clone(), digest.to_string());
-        }
+        // If the answer has no Location, as that of Amazon ECR, the library takes the end of the URL for a tag. With a digest for the
+        // tag, the URL is the same as with a digest.
+        let tag = match name {
+            Name::Tag(tag) => tag.clone(),
+            Name::Digest(digest) => digest.to_string(),
+        };
+        let reference = self.reference(to, &Name::Tag(tag))?;
         let operations = [RegistryOperation::Pull, RegistryOperation::Push];
         let put = || async {
             if self.present(&reference).await?.is_some_and(|present| present == digest.to_string()) {

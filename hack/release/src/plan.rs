@@ -14,6 +14,8 @@ use crate::statement::Builder;
 const IMAGE: &str = "controller-manager";
 /// The repository of the chart below the release's registry. Helm takes its last part for the name of the chart.
 const CHART: &str = "charts/operators";
+/// The same on Docker Hub, which allows only two parts in a path.
+const CHART_ON_DOCKER_HUB: &str = "operators";
 
 /// A release, before anything is built.
 #[derive(Clone, Debug)]
@@ -40,10 +42,9 @@ impl Plan {
         self.below(IMAGE)
     }
 
-    /// The repository of the chart. Docker Hub allows only two parts in a path.
+    /// The repository of the chart.
     pub fn chart(&self) -> Repository {
-        let is_flat = self.registry.registry == "docker.io";
-        self.below(if is_flat { CHART.rsplit('/').next().unwrap_or(CHART) } else { CHART })
+        self.below(if self.registry.registry == "docker.io" { CHART_ON_DOCKER_HUB } else { CHART })
     }
 
     fn below(&self, path: &str) -> Repository {

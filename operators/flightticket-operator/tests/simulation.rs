@@ -41,7 +41,11 @@ use serde_json::{Value, json};
 use simulation::{Campaign, ExternalService, Note, Plan, Subject, replay};
 use tokio::time::{Instant, sleep};
 
-use crate::{airline::Airline, audit::Audit, foreign::is_foreign};
+use crate::{
+    airline::Airline,
+    audit::{Audit, uid},
+    foreign::is_foreign,
+};
 
 struct FlightTicket;
 
@@ -277,10 +281,9 @@ impl ExternalService for Provider {
     }
 
     fn judge(&self, objects: &[Value], is_excused: &dyn Fn(&str) -> bool) -> Result<(), String> {
-        let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         for object in objects {
             if object["metadata"]["annotations"]["flights.com/paused"] != "true" {
-                self.judge_one(object, is_excused(&uid(object)))?;
+                self.judge_one(object, is_excused(uid(object)))?;
             }
         }
         let is_anybodys =

@@ -35,6 +35,7 @@ pub fn classify(error: &kube::Error) -> Class {
     let kube::Error::Api(status) = error else { return Class::Transient };
     match status.code {
         // The code is the webhook's or the policy's, and says nothing about the object: many webhooks pass on the 404 of a lookup.
+        // For 403, see `forbidden`.
         code if code != 403 && is_denied(status) => Class::Rejected,
         404 => Class::NotFound,
         409 if status.reason == "AlreadyExists" => Class::AlreadyExists,

@@ -179,6 +179,20 @@ async fn refused_object_is_named_and_old_versions_stay_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn object_that_a_webhook_denies_as_not_found_is_not_taken_for_a_deleted_one() {
+    let model = model();
+    let body = json!({
+        "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
+        "message": "admission webhook \"things.example.com\" denied the request: secrets \"s\" not found",
+    });
+    let rule = format!("before patch things.example.com shop/b -> answer 404 body={}", json!(body.to_string()));
+    let _faults = plan(&model, &rule, |_| ());
+    let report = migrate(&model, &options()).await;
+    assert_eq!((report.outcome, report.objects.failed), (Outcome::Failed, 1));
+    assert_eq!((left(&model), stored_versions(&model)), (vec!["shop/b".to_owned()], json!(["v1alpha1", "v1"])));
+}
+
+#[tokio::test(start_paused = true)]
 async fn object_that_cannot_be_read_does_not_stop_those_before_it() {
     let model = model();
     // The second page cannot be read, nor the second of its objects.

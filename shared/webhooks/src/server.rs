@@ -19,7 +19,7 @@ use certificates::{CertificateManager, Pair, Round, has_expired};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serving::{Certificates, Limits, Listener, Tls};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -41,7 +41,7 @@ const REVIEWING_SHORT: usize = 8 * 1024 * 1024;
 /// How long a review waits for its part of this memory. The API server waits ten seconds for an answer.
 const REVIEW_WAIT: Duration = Duration::from_secs(5);
 /// A review that needs more memory than this also takes more time than other requests should wait for: it is a long one.
-const LONG: usize = 1024 * 1024;
+const LONG: u32 = 1024 * 1024;
 /// The interval of self-checks with a certificate from a folder.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval of checks while the folder has no certificate yet, or the self-check fails.
@@ -241,7 +241,7 @@ async fn keep<C: Future<Output = Result<(), String>>>(
 fn routes(webhooks: Vec<Webhook>, observer: &Arc<dyn Observer>) -> Router {
     let (converting, admitting): (Vec<_>, Vec<_>) =
         webhooks.into_iter().partition(|webhook| matches!(webhook.work, Work::Convert(..)));
-    let memory = Memory { short: Arc::new(Semaphore::new(REVIEWING_SHORT)), long: Arc::new(Semaphore::new(REVIEWING)) };
+    let memory = Memory::default();
     let hook = |path: &str, webhooks: Vec<Webhook>| {
         observer.serves(path);
         Hook { path: path.into(), webhooks: webhooks.into(), memory: memory.clone(), observer: observer.clone() }
@@ -273,6 +273,26 @@ struct Memory {
     long: Arc<Semaphore>,
 }
 
+impl Default for Memory {
+    fn default() -> Self {
+        let [short, long] = [REVIEWING_SHORT, REVIEWING].map(|bytes| Arc::new(Semaphore::new(bytes)));
+        Self { short, long }
+    }
+}
+
+impl Memory {
+    /// Takes this many bytes for a review, as soon as they are free. Returns `None` if that takes too long.
+    async fn take(&self, bytes: u32) -> Option<OwnedSemaphorePermit> {
+        let free = if is_long(bytes) { &self.long } else { &self.short };
+        tokio::time::timeout(REVIEW_WAIT, free.clone().acquire_many_owned(bytes)).await.ok()?.ok()
+    }
+}
+
+/// Whether a review that needs this many bytes is a long one.
+fn is_long(bytes: u32) -> bool {
+    bytes > LONG
+}
+
 async fn serve_review(State(hook): State<Hook>, headers: axum::http::HeaderMap, body: Bytes) -> Response {
     hook.observer.started(&hook.path);
     let started = std::time::Instant::now();
@@ -294,9 +314,7 @@ async fn review(hook: &Hook, body: Bytes) -> Response {
             format!("the review would need {weight} bytes of memory, more than the {REVIEWING} of all long reviews");
         return (StatusCode::PAYLOAD_TOO_LARGE, why).into_response();
     };
-    let is_long = weight > LONG;
-    let memory = if is_long { &hook.memory.long } else { &hook.memory.short };
-    let Ok(Ok(memory)) = tokio::time::timeout(REVIEW_WAIT, memory.clone().acquire_many_owned(wanted)).await else {
+    let Some(memory) = hook.memory.take(wanted).await else {
         return ([(header::RETRY_AFTER, "1")], StatusCode::SERVICE_UNAVAILABLE).into_response();
     };
     let of_task = hook.clone();
@@ -304,7 +322,7 @@ async fn review(hook: &Hook, body: Bytes) -> Response {
         let _memory = memory;
         answer::at(&of_task.webhooks, &of_task.path, &body, |conversion| of_task.observer.converted(conversion))
     };
-    if !is_long {
+    if !is_long(wanted) {
         return respond(hook, work());
     }
     match tokio::task::spawn_blocking(work).await {
@@ -429,5 +447,18 @@ mod tests {
         }
         sleep(Duration::from_secs(2)).await;
         assert_eq!(health.check(), Ok(None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_reviews_do_not_wait_for_long_ones() {
+        let memory = Memory::default();
+        let all = memory.take(u32::try_from(REVIEWING).expect("32 bits")).await;
+        assert!(all.is_some());
+        let begun = Instant::now();
+        assert!(memory.take(LONG).await.is_some());
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert!(memory.take(LONG + 1).await.is_none(), "there is no memory for a second long one");
+        drop(all);
+        assert!(memory.take(LONG + 1).await.is_some());
     }
 }

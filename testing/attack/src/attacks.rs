@@ -62,6 +62,14 @@ pub const ATTACKS: &[&Attack] = &[
     &made_up_tokens::ATTACK,
 ];
 
+/// A review that asks to convert these objects into version `a/v1`. The server answers with those that have it already.
+fn conversion(objects: &str) -> String {
+    format!(
+        "{{\"apiVersion\":\"apiextensions.k8s.io/v1\",\"kind\":\"ConversionReview\",\
+         \"request\":{{\"uid\":\"a\",\"desiredAPIVersion\":\"a/v1\",\"objects\":{objects}}}}}"
+    )
+}
+
 /// Targets that read bodies.
 const WITH_BODIES: &[Target] = &[Target::Webhooks, Target::BookingServer];
 /// Targets that speak HTTP/2.

@@ -66,7 +66,7 @@ impl Requests {
                 let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
                 let body = body.to_string();
                 let path = it.posts.iter().find(|path| *path != "/convert").map_or("/", String::as_str);
-                format!("{}connection: close\r\ncontent-length: {}\r\n\r\n{body}", it.post(path), body.len())
+                Self::with_body(&it.post(path), &body)
             }
         };
         it
@@ -75,6 +75,11 @@ impl Requests {
     /// The beginning of the head of a request for this path.
     pub(crate) fn post(&self, path: &str) -> String {
         format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n{}", self.fields)
+    }
+
+    /// A whole request whose head begins in this way, after which the server ends the connection.
+    pub(crate) fn with_body(head: &str, body: &str) -> String {
+        format!("{head}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     }
 
     /// The beginning of the head of a request for any path that reads a body.

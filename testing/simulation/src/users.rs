@@ -267,7 +267,7 @@ impl Users {
         let mut applied = json!({
             "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": self.subject.spec(&name, rng),
         });
-        merge(&mut applied, patch);
+        json_patch::merge(&mut applied, patch);
         let force = PatchParams::apply("kubectl").force();
         self.api(object).patch(&name, &force, &Patch::Apply(applied)).await.map(drop)
     }
@@ -319,23 +319,6 @@ fn api(client: &Client, namespace: &str, resource: &ApiResource) -> Api<DynamicO
         "" => Api::all_with(client.clone(), resource),
         _ => Api::namespaced_with(client.clone(), namespace, resource),
     }
-}
-
-/// Merges a JSON merge patch into a value.
-fn merge(value: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        *value = patch.clone();
-        return;
-    };
-    let mut merged = value.as_object().cloned().unwrap_or_default();
-    for (name, patch) in fields {
-        if patch.is_null() {
-            merged.remove(name);
-        } else {
-            merge(merged.entry(name.as_str()).or_insert(Value::Null), patch);
-        }
-    }
-    *value = merged.into();
 }
 
 fn resource(api_version: &str, kind: &str, plural: Option<&str>) -> ApiResource {

@@ -220,7 +220,8 @@ fn owner(booking: &Booking) -> &str {
     uid_of(booking.order.reference.as_str())
 }
 
-fn uid(ticket: &Value) -> &str {
+/// The uid of a ticket.
+pub(crate) fn uid(ticket: &Value) -> &str {
     ticket["metadata"]["uid"].as_str().unwrap_or_default()
 }
 

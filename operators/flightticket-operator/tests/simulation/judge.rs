@@ -6,6 +6,7 @@ use simulation::oracle::say;
 
 use crate::{
     Provider,
+    audit::uid,
     foreign::{adopts, is_id, named, observes},
     uid_of,
 };
@@ -202,8 +203,4 @@ fn has_phase(status: &Value, phases: &[&str]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("the ticket has no booking, but the status {status}"))
-}
-
-fn uid(ticket: &Value) -> &str {
-    ticket["metadata"]["uid"].as_str().unwrap_or_default()
 }

@@ -254,6 +254,11 @@ impl SecretValues {
         self.values.get(key).map(Vec::as_slice)
     }
 
+    /// Values of the Secret with this uid, by their keys: for an operator that has written the Secret itself.
+    pub fn new(uid: String, values: BTreeMap<String, Vec<u8>>) -> Self {
+        Self { uid, values }
+    }
+
     /// Returns the SHA-256 of all requested values and their names, and of the Secret's uid, in hexadecimal. As an annotation of
     /// a pod template it restarts the pods when the Secret changes.
     ///

