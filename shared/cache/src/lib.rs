@@ -28,7 +28,9 @@ mod store;
 pub use decode::{
     AppKey, CachedMeta, Content, Decoded, Full, LAST_APPLIED, Owner, Projected, Representation, Undecodable,
 };
-pub use informer::{Informer, InformerFigures, InformerHealth, Origin, Phase, RestoreAlarm, Subscriber, resource_name};
+pub use informer::{
+    Coverage, Informer, InformerFigures, InformerHealth, Origin, Phase, RestoreAlarm, Subscriber, resource_name,
+};
 pub use informers::{InformerTask, Informers};
 pub use namespaces::{Namespaces, SelectedNamespaces};
 pub use object::{

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     sync::Arc,
 };
 
@@ -59,6 +60,19 @@ impl Namespaces {
         }
     }
 
+    /// Returns the positions of those [`scopes`](Self::scopes) that have the objects of this namespace. An empty name stands for
+    /// all namespaces.
+    pub(crate) fn scopes_of(&self, namespace: &str, is_namespaced: bool) -> Range<usize> {
+        match self {
+            Self::Named(names) if is_namespaced => {
+                let known = names.iter().position(|name| name == namespace);
+                let (start, end) = known.map_or((0, names.len()), |position| (position, position + 1));
+                start..end
+            }
+            _ => 0..1,
+        }
+    }
+
     /// Returns how often the namespaces have changed.
     pub(crate) fn revision(&self) -> u64 {
         match self {
@@ -109,6 +123,26 @@ impl SelectedNamespaces {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_namespace_has_its_scope() {
+        let named = Namespaces::Named(vec!["a".to_owned(), "b".to_owned()]);
+        let selected = Namespaces::Selected(Arc::default());
+        for (namespaces, namespace, is_namespaced, scopes) in [
+            (&named, "a", true, 0..1),
+            (&named, "b", true, 1..2),
+            (&named, "", true, 0..2),
+            (&named, "", false, 0..1),
+            (&named, "b", false, 0..1),
+            (&Namespaces::All, "b", true, 0..1),
+            (&Namespaces::All, "", true, 0..1),
+            (&selected, "b", true, 0..1),
+        ] {
+            assert_eq!(namespaces.scopes_of(namespace, is_namespaced), scopes, "{namespaces:?} {namespace}");
+            let all = namespaces.scopes(is_namespaced);
+            assert!(scopes.end <= all.len(), "{namespaces:?} {namespace}");
+        }
+    }
 
     #[test]
     fn equal_selection_is_no_change() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api_errors::chain;
+use api_errors::{Class, chain, classify};
 use futures::{
     StreamExt, TryStreamExt,
     stream::{self, BoxStream},
@@ -67,9 +67,7 @@ impl Requests {
             };
             match tokio::time::timeout(timeout, call).await {
                 Ok(Ok(lease)) => (Answer::Lease(Box::new(lease)), None),
-                Ok(Err(kube::Error::Api(status))) if status.code == 404 => (Answer::Absent, Some(status.message)),
-                Ok(Err(kube::Error::Api(status))) if status.code == 409 => (Answer::Conflict, Some(status.message)),
-                Ok(Err(error)) => (Answer::Unknown, Some(chain(&error))),
+                Ok(Err(error)) => (meaning(&error), Some(chain(&error))),
                 Err(_) => (Answer::Unknown, Some(format!("no answer within {timeout:?}"))),
             }
         }
@@ -92,5 +90,36 @@ impl Requests {
             .filter_map(async |event| event)
             .chain(stream::once(async { Event::Ended("it was closed".to_owned()) }))
             .boxed()
+    }
+}
+
+/// What an error means for the election. A webhook's denial says nothing about the lease, whatever its code.
+fn meaning(error: &kube::Error) -> Answer {
+    match classify(error) {
+        Class::NotFound => Answer::Absent,
+        Class::AlreadyExists | Class::Conflict => Answer::Conflict,
+        _ => Answer::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn denial_by_a_webhook_says_nothing_about_the_lease() {
+        let told = |code, reason: &str, message: &str| {
+            let status = Status { code, reason: reason.to_owned(), message: message.to_owned(), ..Status::default() };
+            meaning(&kube::Error::Api(Box::new(status)))
+        };
+        assert!(matches!(told(404, "NotFound", "leases \"manager\" not found"), Answer::Absent));
+        assert!(matches!(told(409, "AlreadyExists", "leases \"manager\" already exists"), Answer::Conflict));
+        assert!(matches!(told(409, "Conflict", "the object has been modified"), Answer::Conflict));
+        let denial = "admission webhook \"a.b.c\" denied the request: no";
+        for (code, reason) in [(404, "NotFound"), (409, "AlreadyExists"), (409, "Conflict")] {
+            assert!(matches!(told(code, reason, denial), Answer::Unknown), "{code} {reason}");
+        }
     }
 }

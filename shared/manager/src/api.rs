@@ -103,9 +103,9 @@ impl Requests {
         self.send("patch the status of", key, request.map(as_json_patch)).await
     }
 
-    /// Deletes only the object with this uid, at any version, because other controllers write its status all the time.
-    pub(crate) async fn delete(&self, key: &ObjectKey, uid: &str) -> Result<String, Error> {
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    /// Deletes only this version of the object with this uid.
+    pub(crate) async fn delete(&self, key: &ObjectKey, uid: &str, version: &str) -> Result<String, Error> {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
         let parameters = DeleteParams::background().preconditions(preconditions);
         self.send("delete", key, self.http(key).delete(&key.name, &parameters)).await
     }

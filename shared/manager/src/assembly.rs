@@ -155,6 +155,14 @@ impl Assembly {
                 let task = resync_on_recovery(controllers.clone(), index, health.clone(), arrives, stop.clone());
                 tasks.push((format!("{} that come back, for {}", health.kind, controller.kind), Box::pin(task)));
             }
+            let is_read = |health: &&Arc<InformerHealth>| {
+                controller.needs.contains(&health.resource)
+                    || controller.optional.iter().any(|optional| Arc::ptr_eq(optional, health))
+            };
+            for health in informers.iter().filter(is_read) {
+                let task = wake_waiting(controllers.clone(), index, health.clone(), stop.clone());
+                tasks.push((format!("lists of {}, for {}", health.kind, controller.kind), Box::pin(task)));
+            }
         }
         let task = watch_clock(controllers.clone(), environment.clock.clone(), stop.clone());
         tasks.push(("jumps of the clock".to_owned(), Box::pin(task)));
@@ -238,7 +246,8 @@ async fn watch_clock(controllers: Arc<Vec<Running>>, clock: Clock, stop: Cancell
 }
 
 /// Wakes all objects whenever a kind becomes available again. So an outage ends for all of them at once, and not for each
-/// at the end of its back-off, which has grown as long as the outage. With `arrives` the first time counts too.
+/// at the end of its back-off, which has grown as long as the outage. With `arrives` the first time counts too. With several
+/// namespaces each counts on its own, because another may stay unavailable for ever.
 async fn resync_on_recovery(
     controllers: Arc<Vec<Running>>,
     index: usize,
@@ -247,13 +256,9 @@ async fn resync_on_recovery(
     stop: CancellationToken,
 ) {
     let come_and_go = async {
-        health.until_synced().await;
-        if arrives {
-            controllers[index].enqueue_all(&Cause::Served);
-        }
+        let mut known = 0;
         loop {
-            health.until_unsynced().await;
-            health.until_synced().await;
+            known = if arrives { health.until_arrived(known).await } else { health.until_recovered(known).await };
             tracing::debug!(controller = &*controllers[index].name, kind = health.kind, "Back");
             controllers[index].enqueue_all(&Cause::Served);
         }
@@ -262,5 +267,26 @@ async fn resync_on_recovery(
         biased;
         () = stop.cancelled() => {}
         () = come_and_go => {}
+    }
+}
+
+/// Wakes the objects that wait for a list, whenever an informer has completed one, or has found out that it cannot.
+async fn wake_waiting(
+    controllers: Arc<Vec<Running>>,
+    index: usize,
+    health: Arc<InformerHealth>,
+    stop: CancellationToken,
+) {
+    let heed_lists = async {
+        let mut known = 0;
+        loop {
+            known = health.until_news(known).await;
+            controllers[index].wake_waiting();
+        }
+    };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = heed_lists => {}
     }
 }

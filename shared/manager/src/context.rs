@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use cache::{AppKey, Full, Informer, InformerHealth, ObjectKey, Projected, Representation, Store, Uid};
+use cache::{AppKey, Coverage, Full, Informer, InformerHealth, ObjectKey, Projected, Representation, Store, Uid};
 use jiff::Timestamp;
 use kube::{Client, Resource, ResourceExt, core::NamespaceResourceScope};
 use parking_lot::Mutex;
@@ -120,11 +120,11 @@ pub(crate) struct Caches {
     by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     /// The health of informers whose kinds may not be installed.
     pub(crate) optional: Vec<Arc<InformerHealth>>,
-    /// For each cache, whether it has listed the objects of a namespace, or has none because its kind is not installed.
-    listed: Vec<HasListed>,
+    /// For each cache, whether it has what reconciles in a namespace read from it.
+    coverages: Vec<CoverageOf>,
 }
 
-type HasListed = Box<dyn Fn(&str) -> bool + Send + Sync>;
+type CoverageOf = Box<dyn Fn(&str) -> Coverage + Send + Sync>;
 
 /// The state of one reconcile.
 #[derive(Debug)]
@@ -343,14 +343,28 @@ impl Names {
 }
 
 impl Caches {
+    /// Adds a cache from which a reconcile reads the objects in its own namespace.
     pub(crate) fn insert<R: Representation>(&mut self, informer: Arc<Informer<R>>) {
         self.by_type.insert(TypeId::of::<Informer<R>>(), informer.clone());
-        self.listed.push(Box::new(move |namespace| informer.has_listed(namespace) || !informer.health.is_installed()));
+        let is_optional = self.optional.iter().any(|health| Arc::ptr_eq(health, &informer.health));
+        self.coverages.push(Box::new(move |namespace| {
+            match informer.coverage(namespace) {
+                // The kind is not installed, or counts as not installed in this namespace.
+                Coverage::Failing if is_optional => Coverage::Complete,
+                other => other,
+            }
+        }));
     }
 
-    /// Whether every cache has listed the objects of this namespace.
-    pub(crate) fn have_listed(&self, namespace: &str) -> bool {
-        self.listed.iter().all(|has_listed| has_listed(namespace))
+    /// Adds a cache from which a reconcile reads objects in any namespace.
+    pub(crate) fn insert_of_all_namespaces<R: Representation>(&mut self, informer: Arc<Informer<R>>) {
+        self.by_type.insert(TypeId::of::<Informer<R>>(), informer.clone());
+        self.coverages.push(Box::new(move |namespace| informer.coverage("").max(informer.coverage(namespace))));
+    }
+
+    /// Whether the caches have what a reconcile in this namespace reads: the worst of them counts.
+    pub(crate) fn coverage(&self, namespace: &str) -> Coverage {
+        self.coverages.iter().map(|coverage| coverage(namespace)).max().unwrap_or(Coverage::Complete)
     }
 
     fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use api_errors::{Class, chain, classify};
 use cache::ObjectKey;
 use jiff::Timestamp;
 use kube::{
@@ -203,8 +204,8 @@ impl Sender {
         let Ok(request) = request else { return false };
         match tokio::time::timeout(Duration::from_secs(5), self.client.request_text(request)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => return true,
-            Ok(Err(error)) => tracing::debug!(error = api_errors::chain(&error), "An event could not be sent"),
+            Ok(Err(error)) if classify(&error) == Class::NotFound => return true,
+            Ok(Err(error)) => tracing::debug!(error = chain(&error), "An event could not be sent"),
             Err(_) => tracing::debug!("Sending an event timed out"),
         }
         false

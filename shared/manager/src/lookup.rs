@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use cache::{Full, Informer, ObjectKey, Phase};
+use cache::{Full, Informer, ObjectKey};
 
 use crate::status::Primary;
 
@@ -29,7 +29,7 @@ impl<K: Primary> Lookup<K> {
     ///
     /// The cache is not in sync.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, NotSynced> {
-        Ok(self.informer()?.store.get(&ObjectKey::new(namespace, name)))
+        Ok(self.informer(namespace)?.store.get(&ObjectKey::new(namespace, name)))
     }
 
     /// Returns the objects in this namespace that have `value` in the index, sorted by name.
@@ -42,11 +42,12 @@ impl<K: Primary> Lookup<K> {
     ///
     /// When the controller has no such [`index`](crate::ControllerBuilder::index).
     pub fn indexed(&self, index: &str, namespace: &str, value: &str) -> Result<Vec<Arc<K>>, NotSynced> {
-        Ok(self.informer()?.store.indexed(index, namespace, value))
+        Ok(self.informer(namespace)?.store.indexed(index, namespace, value))
     }
 
-    fn informer(&self) -> Result<&Informer<Full<K>>, NotSynced> {
-        self.0.get().map(|informer| &**informer).filter(|it| it.health.phase() == Phase::Synced).ok_or(NotSynced)
+    /// Returns the cache if it is in sync in this namespace.
+    fn informer(&self, namespace: &str) -> Result<&Informer<Full<K>>, NotSynced> {
+        self.0.get().map(|informer| &**informer).filter(|it| it.is_synced(namespace)).ok_or(NotSynced)
     }
 }
 

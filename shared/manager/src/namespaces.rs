@@ -55,7 +55,7 @@ async fn select(
     changed: Arc<Notify>,
     selected: Arc<SelectedNamespaces>,
 ) {
-    namespaces.list_for(0).await;
+    namespaces.list_for(0, "").await;
     loop {
         let names: BTreeSet<Arc<str>> = namespaces.store.keys().into_iter().map(|key| key.name).collect();
         let (added, removed) = selected.set(&names);

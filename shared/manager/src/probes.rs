@@ -1,8 +1,8 @@
 //! `/healthz` and `/readyz` in controller-runtime's format: `ok`, or a line for each check.
 //!
 //! Liveness depends only on this process, never on the API server. Readiness waits for the cache of each kind, except where
-//! waiting would not help (a missing CRD, a 403) or lasts longer than the cache sync time-out. Such a state becomes a remark: one
-//! missing CRD must not make the webhooks of other kinds unavailable.
+//! waiting would not help (a missing CRD, a 403, a kind whose objects this process converts) or lasts longer than the cache sync
+//! time-out. Such a state becomes a remark: one missing CRD must not make the webhooks of other kinds unavailable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,6 +32,8 @@ pub(crate) struct Probes {
     pub(crate) election: Option<leader_election::Health>,
     /// `None` if the process serves no webhooks.
     pub(crate) webhooks: Option<WebhookHealth>,
+    /// The CRDs whose objects this process converts.
+    pub(crate) converted: Vec<String>,
 }
 
 /// One check. `Ok` may hold a remark; `Err` holds the reason of the failure.
@@ -90,11 +92,23 @@ impl Probes {
         let says = phase.describe(&informer.resource);
         let result = match phase {
             Phase::Synced => Ok(informer.warning()),
-            Phase::NotInstalled | Phase::Forbidden(_) => Ok(Some(says)),
-            Phase::Starting | Phase::Failing(_) if self.started.elapsed() > self.cache_sync_timeout => Ok(Some(says)),
-            Phase::Starting | Phase::Failing(_) => Err(says),
+            phase if self.waits_for(&phase, &informer.resource) => Err(says),
+            _ => Ok(Some(says)),
         };
         Check { name: format!("cache-{}", informer.resource), result }
+    }
+
+    /// Whether readiness waits for the cache of this resource, which is not synced.
+    ///
+    /// The list of objects that are stored in another version needs the conversion webhook, and the API server reaches the webhooks
+    /// of ready pods only. So readiness must not wait for a list that fails if this process is the one that converts.
+    fn waits_for(&self, phase: &Phase, resource: &str) -> bool {
+        let helps = match phase {
+            Phase::Synced | Phase::NotInstalled | Phase::Forbidden(_) => false,
+            Phase::Starting => true,
+            Phase::Failing(_) => !self.converted.iter().any(|definition| definition == resource),
+        };
+        helps && self.started.elapsed() <= self.cache_sync_timeout
     }
 }
 
@@ -201,18 +215,23 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn probe_without_checks_answers_ping() {
-        let probes = Arc::new(Probes {
+    fn probes(controllers: Vec<Running>, timeout: Duration) -> Probes {
+        Probes {
             informers: Vec::new(),
-            controllers: Arc::default(),
+            controllers: Arc::new(controllers),
             started: Instant::now(),
-            cache_sync_timeout: Duration::ZERO,
-            reconcile_timeout: Duration::ZERO,
+            cache_sync_timeout: timeout,
+            reconcile_timeout: timeout,
             stopping: tokio_util::sync::CancellationToken::new(),
             election: None,
             webhooks: None,
-        });
+            converted: vec!["crontabs.example.com".to_owned()],
+        }
+    }
+
+    #[tokio::test]
+    async fn probe_without_checks_answers_ping() {
+        let probes = Arc::new(probes(Vec::new(), Duration::ZERO));
         for probe in ["healthz", "readyz"] {
             let expected = [
                 (format!("/{probe}?verbose"), format!("[+]ping ok\n{probe} check passed\n")),
@@ -233,16 +252,7 @@ mod tests {
     async fn c9_l8_a_worker_that_never_ends_fails_liveness() {
         let queue = workqueue::WorkQueue::new(workqueue::Config::default());
         let controller = Running::with(queue.clone(), || Box::pin(async {}));
-        let probes = Probes {
-            informers: Vec::new(),
-            controllers: Arc::new(vec![controller]),
-            started: Instant::now(),
-            cache_sync_timeout: Duration::ZERO,
-            reconcile_timeout: Duration::from_mins(2),
-            stopping: tokio_util::sync::CancellationToken::new(),
-            election: None,
-            webhooks: None,
-        };
+        let probes = probes(vec![controller], Duration::from_mins(2));
         queue.add(cache::ObjectKey::new("a", "b"), workqueue::Priority::LIVE);
         let item = queue.get().await.expect("a key");
         tokio::time::advance(Duration::from_secs(149)).await;
@@ -258,6 +268,19 @@ mod tests {
         );
         item.done(workqueue::Outcome::Success);
         assert!(render("healthz", &probes.liveness(), &[]).0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readiness_waits_for_no_list_that_may_need_the_conversion_of_this_process() {
+        let probes = probes(Vec::new(), Duration::from_mins(2));
+        let failing = Phase::Failing("conversion webhook failed: connection refused".to_owned());
+        let waits = |phase: &Phase| ["crontabs.example.com", "foos.example.com"].map(|it| probes.waits_for(phase, it));
+        assert_eq!(waits(&Phase::Starting), [true, true]);
+        assert_eq!(waits(&failing), [false, true]);
+        assert_eq!(waits(&Phase::NotInstalled), [false, false]);
+        assert_eq!(waits(&Phase::Forbidden("no right".to_owned())), [false, false]);
+        tokio::time::advance(Duration::from_secs(121)).await;
+        assert_eq!((waits(&Phase::Starting), waits(&failing)), ([false, false], [false, false]));
     }
 
     #[test]

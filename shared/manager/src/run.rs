@@ -69,6 +69,7 @@ pub(crate) async fn run(
         listen(settings.health_probe_bind_address, "health probes", "--health-probe-bind-address").await?;
     let metrics_listener = listen(settings.metrics_bind_address, "metrics", "--metrics-bind-address").await?;
     let client = client::connect(&settings, &metrics).await?;
+    let converted = manager.webhooks.iter().filter_map(webhooks::Webhook::definition).collect();
     let webhooks = match webhooks.filter(|_| !manager.webhooks.is_empty()) {
         Some(plan) => {
             let (address, purpose, flag) = (plan.address(), "webhooks", "--webhook-bind-address");
@@ -102,6 +103,7 @@ pub(crate) async fn run(
         reconcile_timeout: settings.reconcile_timeout,
         stopping: stop.clone(),
         election,
+        converted: if webhooks.is_some() { converted } else { Vec::new() },
         webhooks: webhooks.as_ref().map(|(_, health)| health.clone()),
     };
     if let Some(listener) = probes_listener {

@@ -54,11 +54,12 @@ impl Workers {
         }
     }
 
-    /// Waits for the caches of one controller, then runs its workers.
+    /// Waits until each cache of one controller is synced in some namespace, then runs its workers. Each object waits until the
+    /// caches cover its own namespace. So a namespace that cannot be listed does not hold up the others.
     async fn work(self, index: usize, stop: CancellationToken) {
         let controller = &self.controllers[index];
         let needed = self.informers.iter().filter(|informer| controller.needs.contains(&informer.resource));
-        let synced = futures::future::join_all(needed.map(|informer| informer.until_synced()));
+        let synced = futures::future::join_all(needed.map(|informer| informer.until_partly_synced()));
         tokio::select! {
             biased;
             () = stop.cancelled() => return,

@@ -200,7 +200,8 @@ async fn requested_run_starts_once_after_any_fault() {
 }
 
 /// One run is due and another one is requested. With `Replace`, the second start deletes the Job of the first. The status must
-/// record the first run before that: otherwise the next attempt would start it again.
+/// record the first run before that: otherwise the next attempt would start it again. The request is a time, as the plugin sets it,
+/// because the object has no status yet.
 #[tokio::test(start_paused = true)]
 async fn due_and_requested_runs_start_once_each_after_any_fault() {
     let more = ["after create jobs.batch #2 -> drop", "after delete jobs.batch #1 -> drop"];
@@ -208,8 +209,9 @@ async fn due_and_requested_runs_start_once_each_after_any_fault() {
     for fault in UNRECORDED.into_iter().chain(more).chain(later) {
         let spec = json!({"cronSpec": "0 * * * *", "concurrencyPolicy": "Replace"});
         let mut memory = begun("2026-11-20T09:30:30Z", &spec).await;
-        memory.model.set_time(time("2026-11-20T10:00:30Z"));
-        edit(&memory, run_now("a")).await;
+        let now = "2026-11-20T10:00:30Z";
+        memory.model.set_time(time(now));
+        edit(&memory, run_now(now)).await;
         let faults = memory.plan(&fault.parse().expect("a plan"));
         memory.start();
         memory.pass(MINUTE).await;
@@ -219,7 +221,7 @@ async fn due_and_requested_runs_start_once_each_after_any_fault() {
         assert_eq!((runs.len(), deleted(&memory)), (2, vec![job("2026-11-20T10:00:00Z")]), "{fault}: {runs:?}");
         assert_eq!(
             (&status(&memory)["lastRunNow"], &status(&memory)["activeJobs"]),
-            (&json!("a"), &json!(1)),
+            (&json!(now), &json!(1)),
             "{fault}"
         );
         assert_eq!(status(&memory)["lastScheduleTime"], "2026-11-20T10:00:00Z", "{fault}");

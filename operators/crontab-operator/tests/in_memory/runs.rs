@@ -172,8 +172,9 @@ async fn t11_history_keeps_the_newest_jobs() {
 #[tokio::test(start_paused = true)]
 async fn large_history_is_deleted_in_batches() {
     let mut memory = begun("2026-11-20T10:00:30Z", &json!({"cronSpec": "0 12 * * *"})).await;
-    edit(&memory, run_now("a")).await;
     memory.start();
+    memory.pass(Duration::from_secs(1)).await;
+    edit(&memory, run_now("a")).await;
     memory.pass(MINUTE).await;
     finish(&memory).await;
     let ended = memory.model.objects("jobs.batch").remove(0);
@@ -257,6 +258,7 @@ async fn every_counts_from_the_last_run_across_restarts() {
 async fn run_now_starts_one_job_outside_the_schedule() {
     let mut memory = begun("2026-11-20T10:10:30Z", &json!({"cronSpec": "0 12 * * *", "suspend": true})).await;
     memory.start();
+    memory.pass(Duration::from_secs(1)).await;
     edit(&memory, run_now("a")).await;
     memory.pass(MINUTE).await;
     assert_eq!(created(&memory).len(), 1);
@@ -276,10 +278,47 @@ async fn run_now_starts_one_job_outside_the_schedule() {
     assert_eq!(events(&memory, "NoReplicas"), 1);
 }
 
+/// A copy, or an object restored without its status, carries an annotation that was meant for another object.
+#[tokio::test(start_paused = true)]
+async fn run_now_that_came_with_the_object_starts_no_run_until_it_changes() {
+    for suspend in [true, false] {
+        let spec = json!({"cronSpec": "0 12 * * *", "suspend": suspend});
+        let mut memory = begun("2026-11-20T10:10:30Z", &spec).await;
+        edit(&memory, run_now("a")).await;
+        memory.start();
+        memory.pass(MINUTE).await;
+        assert_eq!((created(&memory).len(), events(&memory, "RunNowIgnored")), (0, 1), "suspend: {suspend}");
+        assert_eq!(status(&memory)["lastRunNow"], "a", "the request is answered");
+
+        let mut bare = memory.model.object(CRONTABS, "default", NAME).expect("it exists");
+        bare.as_object_mut().expect("an object").remove("status");
+        memory.model.put(bare);
+        memory.pass(MINUTE).await;
+        assert_eq!((created(&memory).len(), &status(&memory)["lastRunNow"]), (0, &json!("a")), "suspend: {suspend}");
+
+        edit(&memory, run_now("b")).await;
+        memory.pass(MINUTE).await;
+        assert_eq!(created(&memory).len(), 1, "another value requests a run; suspend: {suspend}");
+    }
+}
+
+/// The status that records the run that is due must not make a request of the annotation.
+#[tokio::test(start_paused = true)]
+async fn due_run_of_a_restored_object_does_not_bring_its_run_now_to_life() {
+    let mut memory =
+        begun("2026-11-20T09:30:30Z", &json!({"cronSpec": "0 * * * *", "concurrencyPolicy": "Allow"})).await;
+    memory.model.set_time(time("2026-11-20T10:00:30Z"));
+    edit(&memory, run_now("a")).await;
+    memory.start();
+    memory.pass(MINUTE).await;
+    assert_eq!(created(&memory), [job("2026-11-20T10:00:00Z")]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn requested_run_whose_name_is_taken_is_reported() {
     let mut memory = begun("2026-11-20T10:10:30Z", &json!({"cronSpec": "0 12 * * *"})).await;
     memory.start();
+    memory.pass(Duration::from_secs(1)).await;
     edit(&memory, run_now("a")).await;
     memory.pass(MINUTE).await;
     let name = created(&memory).remove(0);

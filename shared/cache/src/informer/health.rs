@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeMap,
+    mem::discriminant,
+    ops::Range,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
@@ -27,12 +29,12 @@ pub struct InformerHealth {
     pub kind: String,
     /// The resource as in `kubectl get`, such as `memcacheds.memcached.cache.example.com`.
     pub resource: String,
-    /// The worst phase of all watches.
-    phase: Observed<Phase>,
+    /// What the phases of all watches add up to.
+    summary: Observed<Summary>,
     /// One for each watched namespace, or one for all namespaces.
-    watches: Mutex<Vec<Watch>>,
-    /// Whether the cache was synced once and the kind has not been uninstalled since.
-    installed: AtomicBool,
+    watches: Observed<Vec<Watch>>,
+    /// How often a watch has completed a list or changed its phase.
+    news: Observed<u64>,
     /// Whether a controller cannot work without the kind.
     required: AtomicBool,
     restarts: Mutex<BTreeMap<&'static str, u64>>,
@@ -44,9 +46,29 @@ pub struct InformerHealth {
 
 #[derive(Debug, Clone, Default)]
 struct Watch {
+    /// The watched namespace; empty for all of them.
+    scope: String,
     phase: Phase,
+    /// Whether the watch was synced once.
+    was_synced: bool,
+    /// Whether the API server has said that it does not have the kind, and the watch was not synced since. Another error in
+    /// between does not bring the kind back.
+    gone: bool,
     /// When the API server last sent anything on this watch, even a bookmark.
     heard: Option<Instant>,
+}
+
+/// What the phases of all watches add up to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Summary {
+    /// The worst phase.
+    worst: Phase,
+    /// Whether at least one watch is synced.
+    is_partly_synced: bool,
+    /// How often a watch has become synced, the first time included.
+    arrivals: u64,
+    /// How often a watch that was synced before has become synced again.
+    recoveries: u64,
 }
 
 /// The phase of a watch, from good to bad: `Ord` picks the worst.
@@ -86,9 +108,9 @@ impl InformerHealth {
         Self {
             kind,
             resource,
-            phase: Observed::default(),
-            watches: Mutex::default(),
-            installed: AtomicBool::new(false),
+            summary: Observed::default(),
+            watches: Observed::default(),
+            news: Observed::default(),
             required: AtomicBool::new(false),
             restarts: Mutex::default(),
             went_back: Mutex::default(),
@@ -99,27 +121,80 @@ impl InformerHealth {
 
     /// The worst phase of all watches.
     pub fn phase(&self) -> Phase {
-        self.phase.get().clone()
+        self.summary.get().worst.clone()
     }
 
-    /// Returns when the cache is synced.
+    /// Returns when the cache is synced in all watched namespaces.
     pub async fn until_synced(&self) {
-        self.phase.until(|phase| *phase == Phase::Synced).await;
+        self.summary.until(|it| it.worst == Phase::Synced).await;
     }
 
-    /// Returns when the cache is not synced.
-    pub async fn until_unsynced(&self) {
-        self.phase.until(|phase| *phase != Phase::Synced).await;
+    /// Returns when the cache is synced in at least one of the watched namespaces. The others may fail for ever, for example
+    /// because RBAC forbids their lists.
+    pub async fn until_partly_synced(&self) {
+        self.summary.until(|it| it.is_partly_synced).await;
     }
 
-    /// Whether the cluster has the kind: it was listed and has not been uninstalled since.
-    pub fn is_installed(&self) -> bool {
-        self.installed.load(Ordering::Relaxed)
+    /// How often the cache has come back after a failure. With several namespaces each of them counts.
+    pub fn recoveries(&self) -> u64 {
+        self.summary.get().recoveries
     }
 
-    /// Whether the API server says that it does not have the kind. False while the kind is not listed yet, or cannot be listed.
+    /// Returns when the cache has come back more than `known` times, and how often it has.
+    pub async fn until_recovered(&self, known: u64) -> u64 {
+        self.summary.until(|it| it.recoveries > known).await;
+        self.recoveries()
+    }
+
+    /// Like [`until_recovered`](Self::until_recovered). Here the first time counts too, for each namespace.
+    pub async fn until_arrived(&self, known: u64) -> u64 {
+        self.summary.until(|it| it.arrivals > known).await;
+        self.summary.get().arrivals
+    }
+
+    /// Returns when watches have completed lists or changed their phases more than `known` times, and how often they have. Only
+    /// then can the cache begin to cover a namespace.
+    pub async fn until_news(&self, known: u64) -> u64 {
+        self.news.until(|it| *it > known).await;
+        *self.news.get()
+    }
+
+    /// Whether these watches are synced now.
+    pub(super) fn are_synced(&self, watches: Range<usize>) -> bool {
+        self.watches().get(watches).is_some_and(|it| it.iter().all(Watch::is_synced))
+    }
+
+    /// Whether the API server refuses or fails one of these watches.
+    pub(super) fn are_failing(&self, watches: Range<usize>) -> bool {
+        self.watches().get(watches).is_some_and(|it| it.iter().any(Watch::is_failing))
+    }
+
+    /// Returns when the API server refuses or fails one of these watches, and how it does.
+    pub(super) async fn until_failing(&self, watches: Range<usize>) -> String {
+        let mut reason = String::new();
+        let is_failing = |all: &Vec<Watch>| {
+            let failing = all.get(watches.clone()).and_then(|it| it.iter().find(|watch| watch.is_failing()));
+            failing.inspect(|watch| reason = watch.phase.describe(&self.resource)).is_some()
+        };
+        self.watches.until(is_failing).await;
+        reason
+    }
+
+    /// Whether the cluster has the kind, as these watches know: each was synced, and the kind has not been uninstalled since.
+    pub(super) fn are_installed(&self, watches: Range<usize>) -> bool {
+        self.watches().get(watches).is_some_and(|it| it.iter().all(|watch| watch.was_synced && !watch.gone))
+    }
+
+    /// Whether the API server has said on one of these watches that it does not have the kind, and has not listed it there since.
+    pub(super) fn are_missing(&self, watches: Range<usize>) -> bool {
+        self.watches().get(watches).is_some_and(|it| it.iter().any(|watch| watch.gone))
+    }
+
+    /// Whether the API server says that it does not have the kind. False while the kind is not listed yet, and as soon as it is
+    /// listed in one of the namespaces.
     pub fn is_missing(&self) -> bool {
-        *self.phase.get() == Phase::NotInstalled
+        let watches = self.watches();
+        watches.iter().any(|watch| watch.gone) && !watches.iter().any(Watch::is_synced)
     }
 
     /// Marks the kind as required: a controller depends on it.
@@ -127,9 +202,13 @@ impl InformerHealth {
         self.required.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the cluster lacks the kind and no controller requires it.
-    pub(super) fn is_optional_and_missing(&self) -> bool {
-        !self.required.load(Ordering::Relaxed) && self.is_missing()
+    /// Whether the last answer on this watch was that the cluster lacks the kind, and no controller requires it.
+    pub(super) fn is_optional_and_missing(&self, watch: usize) -> bool {
+        let watches = self.watches();
+        !self.required.load(Ordering::Relaxed)
+            && watches.get(watch).is_some_and(|watch| watch.phase == Phase::NotInstalled)
+            // After an installation, one namespace is listed earlier than another.
+            && !watches.iter().any(Watch::is_synced)
     }
 
     /// Time since the last message on the quietest watch; `None` until each watch has received one.
@@ -176,9 +255,10 @@ impl InformerHealth {
         }
     }
 
-    /// Sets the number of watches and resets their states.
-    pub(super) fn begin(&self, watches: usize) {
-        *self.watches() = vec![Watch::default(); watches];
+    /// Sets the namespaces of the watches, and resets their states.
+    pub(super) fn begin(&self, scopes: &[String]) {
+        let watches = scopes.iter().map(|scope| Watch { scope: scope.clone(), ..Watch::default() });
+        *self.watches() = watches.collect();
     }
 
     /// Records that the API server has sent something on this watch.
@@ -196,8 +276,21 @@ impl InformerHealth {
         self.change(watch, Phase::Synced);
     }
 
+    /// Records that this watch has completed a list, which the cache already holds.
+    pub(super) fn listed(&self, watch: usize) {
+        self.synced(watch);
+        self.count_news();
+    }
+
+    fn count_news(&self) {
+        self.news.modify(|news| {
+            *news += 1;
+            true
+        });
+    }
+
     pub(super) fn failed(&self, watch: usize, error: &Failure) {
-        let (phase, reason) = diagnose(error, &self.resource);
+        let (phase, reason) = diagnose(error, &self.place(watch));
         *self.restarts.lock().entry(reason).or_default() += 1;
         if let Some(phase) = phase {
             self.change(watch, phase);
@@ -206,42 +299,78 @@ impl InformerHealth {
         }
     }
 
-    /// Sets the phase of one watch. Logs only when the informer's phase changes: an API server that is down for an hour must
-    /// not fill a disk.
+    /// The resource, and the namespace of the watch if it has one.
+    fn place(&self, watch: usize) -> String {
+        match &*self.watches()[watch].scope {
+            "" => self.resource.clone(),
+            namespace => format!("{} in namespace {namespace}", self.resource),
+        }
+    }
+
+    /// Sets the phase of one watch. Logs only when the informer's phase changes, and when RBAC begins to forbid a watch: an API
+    /// server that is down for an hour must not fill a disk.
     fn change(&self, watch: usize, next: Phase) {
         let mut watches = self.watches();
-        watches[watch].phase = next;
-        let Some(worst) = watches.iter().map(|watch| &watch.phase).max().cloned() else { return };
-        match worst {
-            Phase::Synced => self.installed.store(true, Ordering::Relaxed),
-            Phase::NotInstalled => self.installed.store(false, Ordering::Relaxed),
+        let changed = &mut watches[watch];
+        let is_news = discriminant(&changed.phase) != discriminant(&next);
+        let arrives = is_news && next == Phase::Synced;
+        let comes_back = arrives && changed.was_synced;
+        if matches!(next, Phase::Forbidden(_)) && !matches!(changed.phase, Phase::Forbidden(_)) {
+            tracing::warn!(kind = self.kind, state = next.describe(&self.resource), "Cache is not in sync");
+        }
+        match next {
+            Phase::Synced => (changed.was_synced, changed.gone) = (true, false),
+            Phase::NotInstalled => changed.gone = true,
             _ => {}
         }
-        self.phase.modify(|phase| {
-            let same_state = std::mem::discriminant(phase) == std::mem::discriminant(&worst);
-            if !same_state {
-                match &worst {
-                    Phase::Synced => tracing::debug!(kind = self.kind, "Cache is in sync"),
-                    Phase::NotInstalled if !self.required.load(Ordering::Relaxed) => {
-                        tracing::info!(kind = self.kind, "The kind is not installed; waiting for it");
-                    }
-                    other => {
-                        tracing::warn!(
-                            kind = self.kind,
-                            state = other.describe(&self.resource),
-                            "Cache is not in sync"
-                        );
-                    }
-                }
+        changed.phase = next;
+        let Some(worst) = worst_of(&watches) else { return };
+        let is_partly_synced = watches.iter().any(Watch::is_synced);
+        self.summary.modify(|summary| {
+            if discriminant(&summary.worst) != discriminant(&worst) {
+                self.log(&worst);
             }
-            let changed = *phase != worst;
-            *phase = worst;
+            let arrivals = summary.arrivals + u64::from(arrives);
+            let recoveries = summary.recoveries + u64::from(comes_back);
+            let next = Summary { worst, is_partly_synced, arrivals, recoveries };
+            let changed = *summary != next;
+            *summary = next;
             changed
         });
+        drop(watches);
+        self.watches.modify(|_| true);
+        if is_news {
+            self.count_news();
+        }
+    }
+
+    /// Logs the worst phase of all watches.
+    fn log(&self, worst: &Phase) {
+        match worst {
+            Phase::Synced => tracing::debug!(kind = self.kind, "Cache is in sync"),
+            Phase::NotInstalled if !self.required.load(Ordering::Relaxed) => {
+                tracing::info!(kind = self.kind, "The kind is not installed; waiting for it");
+            }
+            Phase::Forbidden(_) => {} // the watch has logged it
+            other => {
+                tracing::warn!(kind = self.kind, state = other.describe(&self.resource), "Cache is not in sync");
+            }
+        }
     }
 
     fn watches(&self) -> MutexGuard<'_, Vec<Watch>> {
-        self.watches.lock()
+        self.watches.get()
+    }
+}
+
+impl Watch {
+    fn is_synced(&self) -> bool {
+        self.phase == Phase::Synced
+    }
+
+    /// Whether the API server refuses or fails the watch.
+    fn is_failing(&self) -> bool {
+        !matches!(self.phase, Phase::Synced | Phase::Starting)
     }
 }
 
@@ -255,6 +384,20 @@ impl Phase {
             Self::Forbidden(message) | Self::Failing(message) => message.clone(),
         }
     }
+}
+
+/// The worst phase of all watches. Its message also says how many watches have it, if several have.
+fn worst_of(watches: &[Watch]) -> Option<Phase> {
+    let worst = watches.iter().map(|watch| &watch.phase).max()?;
+    let alike = watches.iter().filter(|watch| discriminant(&watch.phase) == discriminant(worst)).count();
+    let counted = |message: &String| {
+        if alike == 1 { message.clone() } else { format!("{message}; {alike} namespaces have such an error") }
+    };
+    Some(match worst {
+        Phase::Forbidden(message) => Phase::Forbidden(counted(message)),
+        Phase::Failing(message) => Phase::Failing(counted(message)),
+        other => other.clone(),
+    })
 }
 
 /// The phase for this error, and the metric's `reason`. The phase is `None` when only the connection ended.

@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
+use api_errors::{Class, classify};
 use futures::{Stream, StreamExt};
+use http_body_util::LengthLimitError;
 use kube::{
     Client,
     api::{ListParams, WatchParams},
@@ -18,14 +20,13 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use workloads::Scoped;
 
+use super::page_size::PageSize;
 use crate::store::WentBack;
 
 /// The API server ends a watch after this time, in seconds.
 const WATCH_SECONDS: u32 = 230;
 /// A watch that has received nothing for this time, not even its end, is given up.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
-/// Objects per page. Small, because a page is in memory as a whole while it is decoded, and four kinds list at the same time.
-const PAGE_SIZE: u32 = 100;
 
 /// Sends the requests for the objects of one kind in one scope.
 pub(super) struct Reflector {
@@ -89,9 +90,9 @@ impl Reflector {
         Self { client, request: Request::new(K::url_path(&(), namespace)), selector }
     }
 
-    /// Requests one page and returns its JSON. An empty `next` requests the first page.
-    pub(super) async fn page(&self, next: &str) -> Result<String, Failure> {
-        let mut parameters = ListParams::default().limit(PAGE_SIZE);
+    /// Requests one page of this size and returns its JSON. An empty `next` requests the first page.
+    pub(super) async fn page(&self, next: &str, size: PageSize) -> Result<String, Failure> {
+        let mut parameters = ListParams::default().limit(size.limit());
         parameters.label_selector.clone_from(&self.selector);
         parameters.continue_token = (!next.is_empty()).then(|| next.to_owned());
         let request = self.request.list(&parameters).map_err(kube::Error::BuildRequest);
@@ -124,6 +125,20 @@ impl Reflector {
 }
 
 impl Failure {
+    /// Whether the body of a page was longer than [`LONGEST`](super::page_size::LONGEST).
+    pub(super) fn is_too_long(&self) -> bool {
+        let Self::List(error) = self else { return false };
+        matches!(&**error, kube::Error::Service(source) if source.is::<LengthLimitError>())
+    }
+
+    /// Whether the same page may be there in a moment: the API server is busy or does not answer. A page that has expired never
+    /// comes back.
+    pub(super) fn is_temporary(&self) -> bool {
+        let Self::List(error) = self else { return false };
+        let has_expired = matches!(&**error, kube::Error::Api(status) if status.code == 410);
+        !has_expired && classify(error) == Class::Transient
+    }
+
     /// Whether a list has to come before the next watch: the version to start from is too old, or the API server was down.
     pub(super) fn wants_a_list(&self) -> bool {
         match self {

@@ -1,25 +1,58 @@
 //! Tests of an informer of pods on a model API server with faults, on paused time.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
+use http::Request;
 use k8s_openapi::api::core::v1::Pod;
-use model_apiserver::{Entry, Model, Planned, Verb};
+use kube::client::Body;
+use model_apiserver::{Entry, Model, NoFaults, Planned, Verb};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{
     task::JoinHandle,
     time::{Instant, advance, sleep, timeout},
 };
+use tower::{ServiceExt as _, service_fn};
 
 use super::*;
-use crate::{decode::Projected, object::ObjectKey};
+use crate::{decode::Projected, namespaces::SelectedNamespaces, object::ObjectKey};
+
+type Pods = Arc<Informer<Projected<Pod>>>;
 
 /// A running informer of pods, on a model API server with the faults of `plan`.
-fn at_work(plan: &str) -> (Model, Arc<Informer<Projected<Pod>>>, JoinHandle<()>) {
+fn at_work(plan: &str) -> (Model, Pods, JoinHandle<()>) {
+    let model = faulty(plan);
+    let (informer, running) = inform(model.client(), Namespaces::All);
+    (model, informer, running)
+}
+
+/// A model API server with the faults of `plan`.
+fn faulty(plan: &str) -> Model {
     let model = Model::new();
     model.set_faults(Planned::new(&plan.parse().expect("a plan")));
-    let informer = Arc::new(Informer::<Projected<Pod>>::new(Namespaces::All, Arc::default()));
-    let running = informer.clone().run(model.client(), Rng::new(), None, CancellationToken::new());
-    (model, informer, tokio::spawn(running))
+    model
+}
+
+/// A running informer of the pods in these namespaces.
+fn inform(client: Client, namespaces: Namespaces) -> (Pods, JoinHandle<()>) {
+    let informer = Arc::new(Informer::<Projected<Pod>>::new(namespaces, Arc::default()));
+    let running = informer.clone().run(client, Rng::new(), None, CancellationToken::new());
+    (informer, tokio::spawn(running))
+}
+
+/// Stores a pod with an annotation of this length.
+fn put_pod(model: &Model, namespace: &str, name: &str, length: usize) {
+    let metadata = json!({"name": name, "namespace": namespace, "annotations": {"a": "a".repeat(length)}});
+    model.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}));
+}
+
+fn holds(informer: &Pods, namespace: &str, name: &str) -> bool {
+    informer.store.get(&ObjectKey::new(namespace, name)).is_some()
+}
+
+/// Selects these namespaces.
+fn select(selected: &SelectedNamespaces, names: &[&str]) {
+    selected.set(&names.iter().map(|name| Arc::from(*name)).collect::<BTreeSet<Arc<str>>>());
 }
 
 fn asked(model: &Model, verb: Verb) -> usize {
@@ -134,13 +167,13 @@ async fn list_for_fills_the_cache_even_if_the_watch_lags() {
     let (model, informer, _running) =
         at_work("after watch pods.core -> stall; before list pods.core #2..3 -> answer 503");
     let informer = &informer;
-    informer.list_for(0).await;
+    informer.list_for(0, "").await;
     assert_eq!(asked(&model, Verb::List), 1, "the first list covers the first term");
     let put = |name| {
         model.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}}));
     };
     let holds = |name| informer.store.get(&ObjectKey::new("default", name)).is_some();
-    let list_for = |term| async move { timeout(seconds(60), informer.list_for(term)).await.expect("a list") };
+    let list_for = |term| async move { timeout(seconds(60), informer.list_for(term, "")).await.expect("a list") };
     put("a");
     sleep(seconds(10)).await;
     list_for(0).await;
@@ -170,4 +203,235 @@ async fn retry_delay_grows_while_a_kind_keeps_failing() {
     assert!(total > seconds(12), "{total:?}");
     advance(seconds(31)).await;
     assert!(retry_delay.next_wait() <= Duration::from_millis(200), "after a quiet time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w22_namespace_that_cannot_be_listed_does_not_hold_up_the_others() {
+    for (answer, says) in
+        [("403", "may not list or watch pods in namespace b: "), ("503", "cannot reach pods in namespace b: ")]
+    {
+        let model = faulty(&format!("before list pods.core b/* -> answer {answer}"));
+        put_pod(&model, "a", "one", 1);
+        put_pod(&model, "b", "two", 1);
+        let namespaces = Namespaces::Named(["a", "b", "c"].map(str::to_owned).into());
+        let (informer, _running) = inform(model.client(), namespaces);
+        timeout(seconds(10), informer.health.until_partly_synced()).await.expect("the other namespaces");
+        sleep(seconds(10)).await;
+        let coverage = |namespace| informer.coverage(namespace);
+        let [complete, failing] = [Coverage::Complete, Coverage::Failing];
+        assert_eq!(["a", "b", "c", ""].map(coverage), [complete, failing, complete, failing], "{answer}");
+        assert!(informer.is_synced("a") && !informer.is_synced("b") && !informer.is_synced(""), "{answer}");
+        assert!(holds(&informer, "a", "one"), "{answer}");
+        let told = informer.health.phase().describe("pods");
+        assert!(told.starts_with(says), "{told}");
+        timeout(seconds(60), informer.list_for(1, "a")).await.expect("a list of the other namespace");
+        assert!(timeout(seconds(60), informer.list_for(1, "b")).await.is_err(), "{answer}");
+        assert_eq!(timeout(seconds(1), informer.try_list_for(1, "a")).await, Ok(Ok(())), "{answer}");
+        let refused = timeout(seconds(1), informer.try_list_for(1, "b")).await.expect("it gives up at once");
+        assert!(refused.is_err_and(|why| why.starts_with(says)), "{answer}");
+
+        model.set_faults(NoFaults);
+        informer.health.until_synced().await;
+        assert_eq!(["a", "b", "c", ""].map(coverage), [Coverage::Complete; 4], "{answer}");
+        assert!(holds(&informer, "b", "two"), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_with_the_same_error_are_counted() {
+    let model = faulty("before list pods.core -> answer 403");
+    let (informer, _running) = inform(model.client(), Namespaces::Named(["a", "b"].map(str::to_owned).into()));
+    sleep(seconds(1)).await;
+    let told = informer.health.phase().describe("pods");
+    assert!(told.contains(" in namespace ") && told.ends_with("; 2 namespaces have such an error"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn recovery_counts_although_another_namespace_was_never_listed() {
+    let model = faulty("before list pods.core b/* -> answer 403");
+    let (informer, _running) = inform(model.client(), Namespaces::Named(["a", "b"].map(str::to_owned).into()));
+    sleep(seconds(10)).await;
+    assert_eq!(informer.health.recoveries(), 0, "the first list is no recovery");
+    model.set_faults(Planned::new(
+        &"before * pods.core -> answer 503; frame * pods.core -> gone".parse().expect("a plan"),
+    ));
+    put_pod(&model, "a", "one", 1); // its event ends the watch
+    sleep(seconds(10)).await;
+    assert!(!informer.is_synced("a"));
+    model.set_faults(Planned::new(&"before list pods.core b/* -> answer 403".parse().expect("a plan")));
+    timeout(seconds(10), informer.health.until_recovered(0)).await.expect("it comes back");
+    assert!(informer.is_synced("a"));
+    sleep(seconds(60)).await;
+    assert_eq!(informer.health.recoveries(), 1);
+}
+
+/// Neither another error nor the list of another namespace says that the kind is back in this one.
+#[tokio::test(start_paused = true)]
+async fn kind_is_missing_in_a_namespace_until_that_is_listed() {
+    let (model, names) = (faulty(""), ["a", "b", "c"]);
+    for namespace in names {
+        put_pod(&model, namespace, "one", 1);
+    }
+    let (informer, _running) = inform(model.client(), Namespaces::Named(names.map(str::to_owned).into()));
+    informer.health.require(); // the back-off of an optional kind is long
+    informer.health.until_synced().await;
+    let missing = || names.map(|namespace| informer.is_missing(namespace));
+    let installed = || names.map(|namespace| informer.is_installed(namespace));
+    assert_eq!((missing(), installed()), ([false; 3], [true; 3]));
+
+    let fail = |plan: &str| model.set_faults(Planned::new(&plan.parse().expect("a plan")));
+    fail("before * pods.core -> answer 404; frame * pods.core -> gone");
+    for namespace in names {
+        put_pod(&model, namespace, "two", 1); // its event ends the watch
+    }
+    sleep(seconds(10)).await;
+    assert_eq!((missing(), installed()), ([true; 3], [false; 3]));
+    for answer in [503, 403] {
+        fail(&format!("before * pods.core -> answer {answer}"));
+        sleep(seconds(10)).await;
+        assert_eq!((missing(), installed()), ([true; 3], [false; 3]), "{answer}");
+    }
+    let before = informer.health.recoveries();
+    fail("before list pods.core b/* -> answer 403; before list pods.core c/* -> answer 503");
+    sleep(seconds(10)).await;
+    assert_eq!((missing(), installed()), ([false, true, true], [true, false, false]));
+    assert!(!informer.health.is_missing(), "one namespace shows that the kind exists");
+    fail("before list pods.core c/* -> answer 503");
+    timeout(seconds(10), informer.health.until_recovered(before + 1)).await.expect("each namespace counts");
+    assert_eq!((missing(), installed()), ([false, false, true], [true, true, false]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn object_that_a_list_has_brought_meanwhile_shows_no_restore() {
+    let (model, informer, _running) = at_work("");
+    put_pod(&model, "default", "listed", 1);
+    informer.health.until_synced().await;
+    sleep(seconds(1)).await;
+    let check = |name| {
+        let key = ObjectKey::new("default", name);
+        informer.check_absence(Some(u64::MAX), &key, Uid::of("some"), 1);
+        informer.alarm.count()
+    };
+    assert_eq!((check("listed"), check("absent")), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn w23_namespace_joins_although_the_watch_keeps_failing() {
+    for answer in [403, 429] {
+        let plan = format!("after watch pods.core #1 -> cut 1; before watch pods.core #2..1000 -> answer {answer}");
+        let (model, selected) = (faulty(&plan), Arc::new(SelectedNamespaces::default()));
+        put_pod(&model, "late", "one", 1);
+        select(&selected, &["default"]);
+        let (informer, _running) = inform(model.client(), Namespaces::Selected(selected.clone()));
+        informer.health.until_synced().await;
+        sleep(seconds(1)).await;
+        put_pod(&model, "default", "other", 1); // its event ends the watch
+        sleep(seconds(30)).await;
+        assert_ne!(informer.health.phase(), Phase::Synced, "{answer}");
+        assert_eq!(asked(&model, Verb::List), 1, "{answer}: such a refusal causes no list");
+        select(&selected, &["default", "late"]);
+        sleep(seconds(15)).await;
+        assert_eq!(informer.coverage("late"), Coverage::Complete, "{answer}");
+        assert!(holds(&informer, "late", "one"), "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn w23_namespace_whose_label_flaps_causes_few_lists() {
+    let (model, selected) = (faulty(""), Arc::new(SelectedNamespaces::default()));
+    put_pod(&model, "flapping", "one", 1);
+    select(&selected, &["default"]);
+    let (informer, _running) = inform(model.client(), Namespaces::Selected(selected.clone()));
+    informer.health.until_synced().await;
+    for round in 0..1_000 {
+        let names: &[&str] = if round % 2 == 0 { &["default", "flapping"] } else { &["default"] };
+        select(&selected, names);
+        sleep(Duration::from_millis(10)).await;
+        if round == 500 {
+            put_pod(&model, "default", "other", 1);
+            sleep(Duration::from_millis(100)).await;
+            assert!(holds(&informer, "default", "other"), "the events of other namespaces do not wait");
+        }
+    }
+    let lists = asked(&model, Verb::List);
+    assert!((3..20).contains(&lists), "{lists} lists in 10 s");
+    select(&selected, &["default", "flapping"]);
+    assert_eq!(informer.coverage("flapping"), Coverage::Pending);
+    sleep(seconds(6)).await;
+    assert_eq!(informer.coverage("flapping"), Coverage::Complete);
+    assert!(holds(&informer, "flapping", "one"), "the last state of the label holds");
+    sleep(seconds(60)).await;
+    select(&selected, &["default", "flapping", "late"]);
+    sleep(Duration::from_millis(250)).await;
+    assert_eq!(informer.coverage("late"), Coverage::Complete, "a single change waits only for a moment");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w23_list_completes_although_a_namespace_flaps_meanwhile() {
+    let (model, selected) = (faulty("before list pods.core -> delay 3s"), Arc::new(SelectedNamespaces::default()));
+    put_pod(&model, "default", "one", 1);
+    select(&selected, &["default"]);
+    let (informer, _running) = inform(model.client(), Namespaces::Selected(selected.clone()));
+    for round in 0..10 {
+        let names: &[&str] = if round % 2 == 0 { &["default", "flapping"] } else { &["default"] };
+        select(&selected, names);
+        sleep(seconds(1)).await;
+    }
+    assert!(holds(&informer, "default", "one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn w24_failed_page_is_requested_again() {
+    for (plan, lists, begins_again) in [
+        ("", 3, false),
+        ("before list pods.core #2 -> answer 429", 4, false),
+        ("before list pods.core #2 -> answer 429 Retry-After=\"2\"", 4, false),
+        ("before list pods.core #2..3 -> answer 503", 5, false),
+        ("before list pods.core #2 -> answer 500; before list pods.core #4 -> drop", 5, false),
+        ("before list pods.core #3..6 -> answer 504", 7, false),
+        ("before list pods.core #2 -> delay 10s", 3, false),
+        // After five attempts, after a long outage, and if the page has expired, the list begins again.
+        ("before list pods.core #2..6 -> answer 503", 9, true),
+        ("before list pods.core #2 -> answer 503; before list pods.core #3 -> delay 10s", 6, true),
+        ("before list pods.core #2 -> answer 429 Retry-After=\"42\"", 5, true),
+        ("before list pods.core #2 -> stall", 4, true), // the log lacks the request without an answer
+        ("before list pods.core #2 -> answer 410", 5, true),
+        ("before list pods.core #2 -> answer 403", 5, true),
+    ] {
+        let model = faulty(plan);
+        for number in 0..250 {
+            put_pod(&model, "default", &format!("pod-{number}"), 1);
+        }
+        let (informer, _running) = inform(model.client(), Namespaces::All);
+        timeout(seconds(120), informer.list_for(0, "")).await.expect("a list");
+        assert_eq!((informer.store.counts().0, asked(&model, Verb::List)), (250, lists), "{plan}");
+        assert_eq!(!informer.health.figures().restarts.is_empty(), begins_again, "{plan}");
+    }
+}
+
+/// Objects of the greatest size would otherwise take more memory than the process has.
+#[tokio::test(start_paused = true)]
+async fn w25_long_page_is_requested_in_parts() {
+    for (pods, length) in [(120, 100_000), (3, 6_000_000)] {
+        let model = Model::new();
+        for number in 0..pods {
+            put_pod(&model, "default", &format!("pod-{number}"), length);
+        }
+        let (service, limits) = (model.service("client"), Arc::<Mutex<Vec<usize>>>::default());
+        let noted = limits.clone();
+        let noting = service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let limit: Option<usize> = query.split('&').find_map(|it| it.strip_prefix("limit=")?.parse().ok());
+            noted.lock().extend(limit);
+            service.clone().oneshot(request)
+        });
+        let (informer, _running) = inform(Client::new(noting, "default"), Namespaces::All);
+        timeout(seconds(10), informer.list_for(0, "")).await.expect("a list");
+        assert_eq!(informer.store.counts().0, pods, "{length}");
+        assert_eq!(informer.health.phase(), Phase::Synced, "{length}");
+        let limits = limits.lock().clone();
+        let small = limits.iter().position(|limit| limit * length < page_size::LONGEST || *limit == 1);
+        let small = small.unwrap_or_else(|| panic!("{limits:?}"));
+        assert!(small > 0 && limits[small..].iter().all(|limit| *limit <= limits[small]), "{length}: {limits:?}");
+    }
 }

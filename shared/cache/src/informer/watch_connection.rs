@@ -1,5 +1,5 @@
 //! The connection of one watch to the API server. It adds what `kube`'s client lacks: a signal that a watch has begun, a
-//! time-out until the answer begins, and `Retry-After`.
+//! time-out until the answer begins, a limit of the length of a page, and `Retry-After`.
 
 use std::{
     sync::{
@@ -12,12 +12,12 @@ use std::{
 use api_errors::retry_after_seconds;
 use fastrand::Rng;
 use http::{Request, Response, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use kube::{Client, client::Body};
 use tokio::time::{Instant, timeout};
 use tower::{BoxError, service_fn};
 
-use super::InformerHealth;
+use super::{InformerHealth, page_size::LONGEST};
 
 /// The time-out of a list, and of a watch until its answer begins. The API server itself ends other requests after a minute.
 const ANSWER: Duration = Duration::from_mins(1);
@@ -48,13 +48,14 @@ impl WatchConnection {
         let service = service_fn(move |request: Request<Body>| {
             let (connection, client) = (connection.clone(), client.clone());
             async move {
-                let is_watch =
-                    request.uri().query().into_iter().flat_map(|it| it.split('&')).any(|it| it == "watch=true");
+                let is_watch = has(&request, "watch=true");
+                let longest = if has(&request, "limit=1") { usize::MAX } else { LONGEST };
                 let answer = timeout(ANSWER, async {
                     let (head, body) = client.send(request).await?.into_parts();
                     // A list is read to its end here, so that the time-out covers its body too.
-                    let body = if is_watch { body } else { body.collect_bytes().await?.into() };
-                    Ok::<_, kube::Error>((head, body))
+                    let body: Body =
+                        if is_watch { body } else { Limited::new(body, longest).collect().await?.to_bytes().into() };
+                    Ok::<_, BoxError>((head, body))
                 });
                 let (head, body) = answer.await.map_err(|_| Silent)??;
                 connection.health.heard(connection.watch);
@@ -80,6 +81,11 @@ impl WatchConnection {
     }
 }
 
+/// Whether the query of a request has this parameter with this value.
+fn has(request: &Request<Body>, parameter: &str) -> bool {
+    request.uri().query().into_iter().flat_map(|it| it.split('&')).any(|it| it == parameter)
+}
+
 /// The back-off of one watch: 200 ms, doubling up to 5 s, with jitter. So a new CRD is noticed soon, and an API server that
 /// comes back is not stormed. For a missing kind that no controller requires, the limit is 10 min. A longer `Retry-After` of the
 /// API server wins.
@@ -101,16 +107,30 @@ const BACKOFF_RESET: Duration = Duration::from_secs(30);
 
 impl RetryDelay {
     pub(super) fn next_wait(&mut self) -> Duration {
-        if self.due.is_none_or(|due| due.elapsed() > BACKOFF_RESET) {
-            self.failures = 0;
-        }
-        let longest =
-            if self.connection.health.is_optional_and_missing() { LONGEST_WAIT_FOR_MISSING_KIND } else { LONGEST_WAIT };
-        let ceiling = Duration::from_millis(200).saturating_mul(1 << self.failures.min(12)).min(longest);
+        let ceiling = self.ceiling();
         self.failures += 1;
         let retry_after = Duration::from_secs(self.connection.retry_after.swap(0, Ordering::Relaxed).into());
         let wait = ceiling.mul_f64(self.random.f64().mul_add(0.5, 0.5)).max(retry_after);
         self.due = Some(Instant::now() + wait);
         wait
+    }
+
+    /// The next wait, if it cannot last longer than `limit`. Otherwise `Retry-After` remains for the next caller.
+    pub(super) fn next_wait_within(&mut self, limit: Duration) -> Option<Duration> {
+        let retry_after = Duration::from_secs(self.connection.retry_after.load(Ordering::Relaxed).into());
+        (self.ceiling().max(retry_after) <= limit).then(|| self.next_wait())
+    }
+
+    /// The longest time of the next wait, unless `Retry-After` is longer.
+    fn ceiling(&mut self) -> Duration {
+        if self.due.is_none_or(|due| due.elapsed() > BACKOFF_RESET) {
+            self.failures = 0;
+        }
+        let longest = if self.connection.health.is_optional_and_missing(self.connection.watch) {
+            LONGEST_WAIT_FOR_MISSING_KIND
+        } else {
+            LONGEST_WAIT
+        };
+        Duration::from_millis(200).saturating_mul(1 << self.failures.min(12)).min(longest)
     }
 }

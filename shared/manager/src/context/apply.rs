@@ -12,7 +12,8 @@
 //!   Otherwise it would go on owning the fields that the apply drops.
 //! - The first write of a process to a child is preceded by a dry run (`dry_run`). If the write would change nothing,
 //!   because admission rewrites our fields each time, the child counts as in sync.
-//! - If another client changes the same field again and again, the writes become rare (`contest`).
+//! - If another client changes the same field again and again, or deletes or replaces the child, the writes become rare
+//!   (`contest`).
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -181,12 +182,14 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     async fn post<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
         let (owner, kind, name) = (&self.reconciliation.key, requests.kind(), &target.key.name);
+        if self.creation_waits(requests, target) {
+            return Ok(None);
+        }
         if self.controller.recent.contains(owner, kind, name) && !self.still_exists().await? {
             return Ok(None); // the owner is gone: the garbage collector would delete the next child too
         }
         let text = format!("Created {} \"{}\"", requests.kind(), target.key.name);
         let live = self.send_create::<C>(requests, target, "Created", text).await?;
-        self.controller.recent.created(owner, kind, name);
         if ChildMetrics::rolls_out(requests.kind()) {
             let first = Rollout { since: Instant::now(), replicas: None };
             self.controller.memory.modify(owner, |it| it.rollout = Some(first));
@@ -219,12 +222,12 @@ impl<K: Primary, S: Shared> Context<K, S> {
         };
         let Some(patch) = patch else {
             let live = self.observe::<C>(requests, target, &answer)?;
-            self.child_event(requests, &target.key, &live.uid, reason, text);
+            self.report_creation(requests, target, &live.uid, reason, text);
             return Ok(live);
         };
         // If the patch fails, the retry finds the created child in the cache, and gives up the defaults.
         let live = self.cache_answer::<C>(requests, &target.key, &answer)?;
-        self.child_event(requests, &target.key, &live.uid, reason, text);
+        self.report_creation(requests, target, &live.uid, reason, text);
         let answer = Box::pin(requests.merge_patch(&target.key, &patch)).await?;
         self.observe::<C>(requests, target, &answer)
     }
@@ -274,22 +277,25 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let live: Value = serde_json::from_str(text).map_err(&decode_error)?;
         let metadata = serde_json::from_str::<Head<'_>>(text).map_err(&decode_error)?.metadata;
         let immutable = C::immutable_difference(&live, &target.fields);
-        let adopted = match self.claim(&metadata, immutable.is_some()) {
+        let adopted = match self.claim(&live, &metadata, immutable.is_some()) {
             Claim::Ours if metadata.deletion_timestamp.is_none() => false,
             Claim::Orphan => true,
             Claim::Ours | Claim::Dying => {
                 self.wait_for_collection(requests, &target.key);
                 return Ok(None);
             }
-            Claim::Foreign => {
-                self.refuse(self.conflict(requests, target, &metadata), Again::After(POLL_INTERVAL));
+            Claim::Leftover => {
+                self.wait_for_collector(requests, &target.key);
+                return Ok(None);
+            }
+            claim @ (Claim::Foreign | Claim::Uncollected) => {
+                let conflict = self.conflict(requests, target, &metadata, matches!(claim, Claim::Uncollected));
+                self.refuse(conflict, Again::After(POLL_INTERVAL));
                 return Ok(None);
             }
         };
         if let Some(what) = immutable.filter(|_| C::REPLACEABLE) {
-            self.remove::<C>(requests, &target.key, &metadata.uid).await?;
-            let text = format!("Recreated {} \"{}\" to change its {what}", requests.kind(), target.key.name);
-            return self.send_create::<C>(requests, target, "Recreated", text).await.map(Some);
+            return self.recreate::<C>(requests, target, &metadata.uid, text, what).await;
         }
 
         let difference = Difference::of::<C>(&live, &metadata, requests.manager(), target);
@@ -299,7 +305,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let known = self.store::<C>().known(&target.key);
         let (is_lost, verified) = (known.is_none(), known.as_ref().and_then(|known| known.verified));
         let is_changed = known.as_ref().is_some_and(Known::is_changed);
-        if !adopted && self.waits(requests, target, &difference.changes) {
+        if self.waits(requests, target, &difference.changes) {
             return Ok(known.map(|known| known.item));
         }
         if verified.is_none()
@@ -339,14 +345,35 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let answer = requests.apply(&target.key, &body).await?;
         self.controller.children.wrote(requests.kind(), Written::Updated);
         let applied = self.observe::<C>(requests, target, &answer)?;
+        let before = Before { metadata: &metadata, verified, is_changed, is_lost };
         if adopted {
-            let text = format!("Adopted {} \"{}\"", requests.kind(), target.key.name);
-            self.child_event(requests, &target.key, &applied.uid, "Adopted", text);
+            self.report_adoption(&AppliedWrite { requests, target, before, changes: difference.changes });
         } else {
-            let before = Before { metadata: &metadata, verified, is_changed, is_lost };
             self.report_applied::<C>(requests, target, before, difference, &answer)?;
         }
         Ok(Some(applied))
+    }
+
+    /// Deletes the child that was just read, and creates it again, because `what` cannot be updated.
+    ///
+    /// The contest of the child goes on. Otherwise two releases that want different values would take turns without a pause.
+    async fn recreate<C: Child>(
+        &self,
+        requests: &Requests,
+        target: &Target,
+        uid: &str,
+        read: &str,
+        what: &'static str,
+    ) -> Outcome<C> {
+        if self.creation_waits(requests, target) {
+            return Ok(self.store::<C>().known(&target.key).map(|known| known.item));
+        }
+        if self.remove::<C>(requests, &target.key, uid, Some(read)).await? {
+            // Recorded before the create, which fails if the other client is faster.
+            self.record_creation(requests, target, Some(what));
+        }
+        let text = format!("Recreated {} \"{}\" to change its {what}", requests.kind(), target.key.name);
+        self.send_create::<C>(requests, target, "Recreated", text).await.map(Some)
     }
 
     /// Reports those changes that the answer to a write shows.
@@ -410,6 +437,17 @@ impl<K: Primary, S: Shared> Context<K, S> {
     fn wait_for_collection(&self, requests: &Requests, key: &ObjectKey) {
         let message = format!("{} \"{}\" of an earlier object is being deleted", requests.kind(), key.name);
         self.refuse(Problem::new(WAITING, message), Again::After(Duration::from_secs(2)));
+    }
+
+    /// Waits for the garbage collector, which has not begun yet. What it does then wakes the object, unless the child has lost the
+    /// label that selects it for the watch.
+    fn wait_for_collector(&self, requests: &Requests, key: &ObjectKey) {
+        let (child, own) = (requests.kind(), &self.controller.names.kind);
+        let message = format!(
+            "{child} \"{}\" belongs to an earlier {own} of this name; the garbage collector has not deleted it yet",
+            key.name
+        );
+        self.refuse(Problem::new(WAITING, message), Again::After(POLL_INTERVAL));
     }
 
     pub(super) fn requests<C: Resource<DynamicType = ()>>(&self) -> Requests {

@@ -4,6 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use api_errors::Class;
 use cache::{Head, ObjectKey};
+use serde_json::Value;
 use workloads::{Child, Live};
 
 use super::{Context, Primary, Shared};
@@ -16,9 +17,10 @@ pub enum Creation<V> {
     Created(Arc<Live<V>>),
     /// The child already exists: an earlier attempt created it for this same owner.
     Ours(Arc<Live<V>>),
-    /// A child of an earlier owner of this name is still being garbage-collected, or the present owner itself is gone.
+    /// A child of an earlier owner of this name is still to be garbage-collected, or the present owner itself is gone.
     Dying,
-    /// Another owner's object, or an unowned one, has the name.
+    /// Another owner's object, or an unowned one, has the name. So has a child of an earlier owner of this name if the garbage
+    /// collector has left it alone for minutes.
     Taken,
     /// The API server refuses the child (admission, quota, permission). The refusal is recorded, and
     /// [`apply_status`](Context::apply_status) reports it. Holds the error message.
@@ -46,7 +48,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let created = match requests.create(&target.key, &target.body(&requests)).await {
             Ok(answer) => {
                 self.controller.children.wrote(requests.kind(), Written::Created);
-                self.controller.recent.created(owner, &kind, name);
+                self.controller.recent.created(owner, self.reconciliation.id, &kind, name);
                 let live = self.cache_answer::<C>(&requests, &target.key, &answer)?;
                 self.reconciliation.changed_children.store(true, Ordering::Relaxed);
                 Creation::Created(live)
@@ -74,6 +76,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let absent_at = self.store::<C>().absent_at(key);
         let text = requests.get(key).await?; // fails if the object is gone again; the next attempt creates the child
         let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(requests.undecodable("read", key))?.metadata;
+        let live: Value = serde_json::from_str(&text).map_err(requests.undecodable("read", key))?;
         self.check_absence::<C>(requests, key, absent_at, &text)?;
         Ok(match metadata.controller() {
             Some(owner) if owner.uid == self.reconciliation.uid.as_str() => {
@@ -82,6 +85,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.reconciliation.key.name => {
                 Creation::Dying
             }
+            Some(_) if self.is_of_earlier_self(&live) && self.expects_collection() => Creation::Dying,
             _ => Creation::Taken,
         })
     }

@@ -42,7 +42,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
                     serde_json::from_str::<Head<'_>>(&text).map_err(requests.undecodable("read", &key))?.metadata;
                 let is_ours = metadata.controller().is_some_and(|owner| owner.uid == self.reconciliation.uid.as_str());
                 if is_ours && metadata.deletion_timestamp.is_none() {
-                    self.delete_unwanted::<C>(&requests, &key, &metadata.uid).await?;
+                    self.delete_unwanted::<C>(&requests, &key, &metadata.uid, Some(&text)).await?;
                 }
             }
             Err(error) if error.class() == Class::NotFound => {}

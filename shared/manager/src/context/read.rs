@@ -66,14 +66,15 @@ impl<K: Primary, S: Shared> Context<K, S> {
         self.store::<C>().indexed_cluster(index_of_watched::<K, C>(), &key)
     }
 
-    /// Whether kind `C` is installed, as far as the cache knows. A kind that is declared with `owns_if_installed` may be
+    /// Whether kind `C` is installed and its objects in the namespace of the reconciled object can be listed, as far as the cache
+    /// knows. A kind that is declared with `owns_if_installed` may be
     /// missing; then [`apply`](Context::apply) does nothing. The object is reconciled again once the kind is installed.
     ///
     /// # Panics
     ///
     /// When the controller does not declare the kind.
     pub fn installed<C: Viewed>(&self) -> bool {
-        self.informer::<C>().health.is_installed()
+        self.informer::<C>().is_installed(&self.reconciliation.key.namespace)
     }
 
     /// Returns the objects of the reconciled kind, in the same namespace, that have `value` in the index, sorted by name. From
@@ -148,15 +149,19 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// leader, the kind is listed once more, with one list for all objects. From then on only this process creates children,
     /// and its own are in the cache at once. If a [`create`](Context::create) was not answered, its child is read by name.
     ///
-    /// The cache then misses no child. What it holds of a child may still be a moment old, see
+    /// Fails at once if the API server refuses or fails the list. After it has returned `Ok`, the cache misses no child. What it holds of a child may still be a moment old, see
     /// [`get_uncached`](Context::get_uncached).
     ///
     /// # Panics
     ///
     /// When the controller does not declare the kind with `owns`.
     pub async fn sync_cache<C: Viewed>(&self) -> Result<(), Error> {
-        self.informer::<C>().list_for(self.controller.environment.leading.times_elected()).await;
+        let (term, namespace) =
+            (self.controller.environment.leading.times_elected(), &self.reconciliation.key.namespace);
         let kind = self.requests::<C>().kind().to_owned();
+        // A list that is refused for good must not hold this worker: other namespaces need it.
+        let listed = self.informer::<C>().try_list_for(term, namespace).await;
+        listed.map_err(|why| Error::Other(format!("the cache of {kind} is not complete: {why}").into()))?;
         let unanswered = self.controller.memory.read(&self.reconciliation.key, |it| it.unanswered.clone());
         for (_, key) in unanswered.iter().filter(|(other, _)| *other == kind) {
             self.read_child::<C>(key).await?;

@@ -14,7 +14,9 @@ use super::{
     primary::annotation,
 };
 use crate::{
-    conditions::{ConditionContext, External, Health, NotReconciled, Problem, Report, combine, halted, is_true},
+    conditions::{
+        ConditionContext, External, Health, NotReconciled, Problem, Report, combine, halted, is_true, paused,
+    },
     error::Error,
     events::{EventType, cut},
     reverts::REPORTED,
@@ -121,6 +123,29 @@ impl<K: Primary, S: Shared> Context<K, S> {
         Ok(())
     }
 
+    /// Whether the operator has reconciled the object at least once, so that its status has more than a pause.
+    pub(crate) fn was_reconciled(&self) -> bool {
+        stored_conditions(&*self.object()).iter().any(|stored| stored.type_ == "Degraded")
+    }
+
+    /// Writes what the operator observes of an object that the user has paused.
+    pub(crate) async fn report_paused(&self, report: Report<K::Status>, message: &str) -> Result<(), Error> {
+        let Report { mut status, health } = report;
+        status.clear_plans();
+        let object = self.object();
+        let is_paused = |stored: &Condition| stored.type_ == "Ready" && stored.reason == "Paused";
+        let reported = stored_conditions(&*object).iter().any(is_paused);
+        let (conditions, recheck) = paused(&health, message, self.context(&object));
+        if let Some(time) = recheck {
+            self.requeue_at(time);
+        }
+        let urgency = if reported { Urgency::MayWait } else { Urgency::Now };
+        if self.write_status(status, conditions, urgency).await? && !reported {
+            self.event(EventType::Normal, "Paused", message);
+        }
+        Ok(())
+    }
+
     /// Whether the stored status is of the present generation.
     pub(super) fn is_observed(&self) -> bool {
         let object = self.object();
@@ -181,13 +206,16 @@ impl<K: Primary, S: Shared> Context<K, S> {
         };
         let change = difference(&old, new);
         let stored = self.stored_status(&object).unwrap_or(old);
-        let basis = if fenced { Some(Basis::version(&*object)) } else { Basis::conditions(&stored) };
-        let operations = |basis| operations(&self.reconciliation.uid, basis, &stored, &change);
-        let answer = match requests.json_patch_status(key, &operations(basis.as_ref())).await {
-            Err(error) if error.class() == Class::Conflict && !fenced && self.has_these_conditions().await? => {
-                // The test failed only because the conditions are stored in another notation, such as a time with fractions.
-                requests.json_patch_status(key, &operations(None)).await
-            }
+        let conditions = Basis::conditions(&stored).filter(|_| !fenced);
+        let basis = conditions.unwrap_or_else(|| Basis::version(&*object));
+        let operations = |basis: &Basis| operations(&self.reconciliation.uid, basis, &stored, &change);
+        let answer = match requests.json_patch_status(key, &operations(&basis)).await {
+            // The test also fails if the conditions are stored in another notation, such as a time with fractions, or if a user has
+            // changed an object that has no conditions yet.
+            Err(error) if error.class() == Class::Conflict && !fenced => match self.same_status(&stored).await? {
+                Some(basis) => requests.json_patch_status(key, &operations(&basis)).await,
+                None => Err(error),
+            },
             answer => answer,
         };
         match answer {
@@ -209,23 +237,20 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// Returns the status as the API server stores it. The typed one may have more: the defaults of fields that an earlier version
     /// of the operator, or an older definition, does not have. `None` if the cache has another version of the object.
     fn stored_status(&self, object: &K) -> Option<Value> {
-        #[derive(Deserialize)]
-        struct Stored<'a> {
-            #[serde(borrow)]
-            metadata: Metadata<'a>,
-            #[serde(default)]
-            status: Value,
-        }
         let text = self.controller.primary.store.text(&self.reconciliation.key)?;
         let stored: Stored<'_> = serde_json::from_str(&text).ok()?;
         (object.meta().resource_version.as_deref() == Some(&*stored.metadata.resource_version)).then_some(stored.status)
     }
 
-    /// Reads the object into the cache. Returns whether it still has the conditions that this reconcile started from.
-    async fn has_these_conditions(&self) -> Result<bool, Error> {
-        let Some(text) = self.read_primary().await? else { return Ok(false) };
-        let stored = self.cache_and_keep(&text)?;
-        Ok(stored.is_some_and(|stored| stored_conditions(&*stored) == stored_conditions(&*self.object())))
+    /// Reads the object into the cache. Returns the basis of another attempt if the object still has the status that this reconcile
+    /// started from: the same conditions or, if there are none, the same status as a whole.
+    async fn same_status(&self, started_from: &Value) -> Result<Option<Basis>, Error> {
+        let Some(text) = self.read_primary().await? else { return Ok(None) };
+        let Some(present) = self.cache_and_keep(&text)? else { return Ok(None) };
+        let conditions = stored_conditions(&*present);
+        let is_same = conditions == stored_conditions(&*self.object())
+            && (!conditions.is_empty() || status_of(&text).as_ref() == Some(started_from));
+        Ok(is_same.then(|| Basis::version(&*present)))
     }
 
     fn context<'a>(&self, object: &'a K) -> ConditionContext<'a> {
@@ -290,6 +315,20 @@ fn is_over(conditions: &[Condition]) -> bool {
     }
 }
 
+/// The parts of an object's JSON that a status write needs.
+#[derive(Deserialize)]
+struct Stored<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+    #[serde(default)]
+    status: Value,
+}
+
+/// Returns the status in the JSON of an object; null if it has none.
+fn status_of(text: &str) -> Option<Value> {
+    serde_json::from_str::<Stored<'_>>(text).ok().map(|stored| stored.status)
+}
+
 fn stored_conditions<K: Primary>(object: &K) -> &[Condition] {
     object.status().map_or(&[], Status::conditions)
 }
@@ -340,7 +379,8 @@ struct Basis {
 }
 
 impl Basis {
-    /// Tests the version of the whole object, for a status that holds memory.
+    /// Tests the version of the whole object: for a status that holds memory, and for the first status, which would replace one
+    /// that another manager has written since.
     fn version<K: Primary>(object: &K) -> Self {
         let version = object.meta().resource_version.as_deref().unwrap_or_default();
         Self { path: "/metadata/resourceVersion", value: version.into() }
@@ -359,11 +399,9 @@ impl Basis {
 ///
 /// A merge patch is not safe: in one for the status of a custom resource, the API server ignores the uid. So the status of an
 /// object that is gone would be written to a different object of its name.
-fn operations(uid: &str, basis: Option<&Basis>, stored: &Value, difference: &Value) -> Value {
+fn operations(uid: &str, Basis { path, value }: &Basis, stored: &Value, difference: &Value) -> Value {
     let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
-    if let Some(Basis { path, value }) = basis {
-        operations.push(json!({"op": "test", "path": path, "value": value}));
-    }
+    operations.push(json!({"op": "test", "path": path, "value": value}));
     add_operations(&mut operations, "/status", Some(stored).filter(|stored| !stored.is_null()), difference);
     operations.into()
 }
@@ -428,9 +466,10 @@ mod tests {
             ),
             (json!({"image": "x", "by": {}}), json!({"image": "x", "newer": 1}), json!({"image": "x", "newer": 1})),
         ] {
-            let patch = operations("u", None, &stored, &difference(&typed, new));
+            let basis = Basis { path: "/metadata/resourceVersion", value: "7".into() };
+            let patch = operations("u", &basis, &stored, &difference(&typed, new));
             let patch: json_patch::Patch = serde_json::from_value(patch).expect("a JSON patch");
-            let mut object = json!({"metadata": {"uid": "u"}, "status": stored});
+            let mut object = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": stored});
             json_patch::patch(&mut object, &patch).expect("it applies");
             assert_eq!(object["status"], expected);
         }
@@ -446,12 +485,10 @@ mod tests {
                 object["status"] = old.clone();
             }
             let change = difference(old, new.clone());
-            let version = |version: &str| Some(Basis { path: "/metadata/resourceVersion", value: version.into() });
-            for (uid, basis, is_taken) in
-                [("u", None, true), ("u", version("7"), true), ("u", version("6"), false), ("v", None, false)]
-            {
+            for (uid, version, is_taken) in [("u", "7", true), ("u", "6", false), ("v", "7", false)] {
+                let basis = Basis { path: "/metadata/resourceVersion", value: version.into() };
                 let patch: json_patch::Patch =
-                    serde_json::from_value(operations(uid, basis.as_ref(), old, &change)).expect("a JSON patch");
+                    serde_json::from_value(operations(uid, &basis, old, &change)).expect("a JSON patch");
                 let mut object = object.clone();
                 assert_eq!(json_patch::patch(&mut object, &patch).is_ok(), is_taken, "{patch}");
                 assert!(!is_taken || object["status"] == *new, "{patch}");

@@ -2,6 +2,7 @@
 //! clock.
 
 use std::{
+    collections::BTreeSet,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -12,6 +13,7 @@ use std::{
 use api_errors::panic_message;
 use cache::{Full, Informer, InformerHealth, ObjectKey, Subscriber, Undecodable};
 use futures::StreamExt;
+use parking_lot::Mutex;
 use workqueue::{Priority, WorkQueue};
 
 use super::{ControllerOptions, KeyStream, Reconcile, WakeFilter, worker::Worker};
@@ -44,6 +46,8 @@ pub(crate) struct Running {
     /// The number of workers, if the controller sets its own.
     pub(crate) workers: Option<usize>,
     pub(crate) queue: WorkQueue<ObjectKey>,
+    /// The objects that wait for lists of their namespaces.
+    waiting: Waiting,
     /// Updates the metrics that are computed from objects, before a scrape.
     pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
     /// Returns the keys of all objects of the kind.
@@ -52,6 +56,9 @@ pub(crate) struct Running {
     pub(crate) work: Box<dyn Fn() -> Work + Send + Sync>,
 }
 
+/// Keys of objects, which a controller and its workers share.
+pub(super) type Waiting = Arc<Mutex<BTreeSet<ObjectKey>>>;
+
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Running {
@@ -59,6 +66,14 @@ impl Running {
     pub(crate) fn enqueue_all(&self, cause: &Cause<'_>) {
         for key in (self.keys)() {
             wake(&self.queue, key, Priority::LOW, cause);
+        }
+    }
+
+    /// Puts the objects into the queue that wait for lists of their namespaces.
+    pub(crate) fn wake_waiting(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        for key in waiting {
+            wake(&self.queue, key, Priority::LOW, &Cause::Served);
         }
     }
 
@@ -83,6 +98,7 @@ impl Running {
             optional: Vec::new(),
             workers: None,
             queue,
+            waiting: Waiting::default(),
             scrape: Box::new(|_| ()),
             keys: Box::new(Vec::new),
             work: Box::new(work),
@@ -108,7 +124,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
     fn start(self: Box<Self>, environment: Arc<Environment>) -> (Running, Vec<Work>) {
         let Self { names, streams, children, primary, queue, filter, memory, caches, options, config, reconciler } =
             *self;
-        let ControllerOptions { needs, capabilities, cleanup, gone, scraped, workers, wakes_on: _ } = options;
+        let ControllerOptions { needs, capabilities, cleanup, observe, gone, scraped, workers, wakes_on: _ } = options;
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
@@ -127,7 +143,18 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
         });
         primary.subscribe(report_undecodable(&controller));
         let (shown, limit) = (primary.clone(), controller.environment.settings.metrics_max_objects);
-        let worker = Arc::new(Worker { controller, config, queue: queue.clone(), filter, reconciler, cleanup, gone });
+        let waiting = Waiting::default();
+        let worker = Arc::new(Worker {
+            controller,
+            config,
+            queue: queue.clone(),
+            filter,
+            waiting: waiting.clone(),
+            reconciler,
+            cleanup,
+            observe,
+            gone,
+        });
         let counted = name.clone();
         let streams = streams.into_iter().map(|stream| wake_from(stream, queue.clone())).collect();
         let running = Running {
@@ -139,6 +166,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             optional,
             workers,
             queue,
+            waiting,
             scrape: Box::new(move |metrics| {
                 let (kind, keys) = (&shown.health.kind, shown.store.keys());
                 let aggregated = keys.len() > limit;

@@ -9,14 +9,14 @@ use std::{
 };
 
 use api_errors::panic_message;
-use cache::{ObjectKey, Origin};
+use cache::{Coverage, ObjectKey, Origin};
 use futures::FutureExt;
 use prometheus::IntGauge;
 use tokio::time::Instant;
 use tracing::{Instrument, Span, field::Empty};
 use workqueue::{Item, Outcome, Priority, WorkQueue};
 
-use super::{Action, Cleanup, Deletion, Gone, Reconcile, WakeFilter};
+use super::{Action, Cleanup, Deletion, Gone, Observe, Reconcile, Waiting, WakeFilter};
 use crate::{
     conditions::{NotReconciled, Problem, ProblemKind},
     context::{Context, ControllerState, Shared, has_finalizer, is_paused, paused_annotation},
@@ -27,8 +27,14 @@ use crate::{
     wake::{Cause, explain, start, wake},
 };
 
-/// How soon to look again whether all caches have listed a namespace that has joined.
-const JOINING: Duration = Duration::from_millis(200);
+/// How soon to look again whether all caches have listed a namespace, after the start or after it has joined, if no list wakes
+/// the object before.
+const PENDING: Duration = Duration::from_secs(1);
+/// The same if the API server refuses or fails a list. The informer tries again about as often.
+const UNLISTED: Duration = Duration::from_secs(5);
+
+/// The same if the kind of the object is not installed.
+const MISSING: Duration = Duration::from_mins(1);
 
 /// The state that the workers of one controller share.
 pub(super) struct Worker<K: Primary, S, F> {
@@ -36,8 +42,11 @@ pub(super) struct Worker<K: Primary, S, F> {
     pub(super) controller: Arc<ControllerState<K>>,
     pub(super) queue: WorkQueue<ObjectKey>,
     pub(super) filter: Arc<WakeFilter<K>>,
+    /// The objects that wait for lists of their namespaces.
+    pub(super) waiting: Waiting,
     pub(super) reconciler: F,
     pub(super) cleanup: Option<Cleanup<K, S>>,
+    pub(super) observe: Option<Observe<K, S>>,
     pub(super) gone: Option<Gone>,
 }
 
@@ -69,6 +78,11 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
     /// Works until the queue is shut down.
     pub(super) async fn work(self: Arc<Self>) {
         while let Some(item) = self.queue.get().await {
+            if let Some(wait) = self.hold_back(item.key()) {
+                explain(item.key(), &Cause::RequeueAfter(wait));
+                item.done(Outcome::RequeueAfter(wait));
+                continue;
+            }
             start(item.key());
             let metrics = &self.controller.environment.metrics;
             let controller = [&*self.controller.names.app];
@@ -120,6 +134,45 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
         )
     }
 
+    /// How long the object has to wait at most, if it cannot be reconciled yet. The next list of a cache wakes it.
+    fn hold_back(&self, key: &ObjectKey) -> Option<Duration> {
+        // An object that does not decode may panic. The attempt catches and reports the same panic.
+        let wait = || catch_unwind(AssertUnwindSafe(|| self.wait(key))).unwrap_or_default();
+        if wait().is_some() {
+            self.waiting.lock().insert(key.clone());
+            // A list that has completed since the first look did not wake the object.
+            if let Some(wait) = wait() {
+                return Some(wait);
+            }
+        }
+        self.waiting.lock().remove(key);
+        None
+    }
+
+    /// How long to wait until the caches have what a reconcile of this object reads; `None` if they have it.
+    fn wait(&self, key: &ObjectKey) -> Option<Duration> {
+        let primary = &self.controller.primary;
+        if !primary.holds(key) {
+            return None;
+        }
+        let unlisted = |coverage| match coverage {
+            Coverage::Complete => None,
+            Coverage::Pending => Some(PENDING),
+            Coverage::Failing => Some(UNLISTED),
+        };
+        if let Some(wait) = unlisted(primary.coverage(&key.namespace)) {
+            return Some(wait);
+        }
+        let coverage = self.controller.caches.coverage(&key.namespace);
+        // The object went with the definition of its kind, although the cache still holds it: a child of it would be garbage. The
+        // return of the kind wakes all objects.
+        let missing = primary.is_missing(&key.namespace).then_some(MISSING);
+        let wait = unlisted(coverage).or(missing)?;
+        // A clean-up outside of the cluster is due even if a kind is missing or a list is refused, perhaps for ever.
+        let is_due = |object: Arc<K>| object.meta().deletion_timestamp.is_some() && coverage != Coverage::Pending;
+        primary.store.get(key).is_some_and(|object| !is_due(object)).then_some(wait)
+    }
+
     async fn attempt(&self, item: &Item<ObjectKey>) -> Ended {
         let key = item.key();
         let primary = &self.controller.primary;
@@ -135,9 +188,6 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
             }
             return Ended::of(Action::Done, None, None);
         };
-        if !self.controller.caches.have_listed(&key.namespace) {
-            return Ended::of(Action::After(JOINING), None, None);
-        }
         let acting = self.filter.begin(key);
         let context = Context::new(self.controller.clone(), self.config.clone(), object.clone(), key.clone());
         let result = if object.meta().deletion_timestamp.is_none() {
@@ -163,10 +213,14 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
     /// Reconciles an object that is not being deleted.
     async fn reconcile(&self, object: Arc<K>, context: &Context<K, S>) -> Result<Action, Error> {
         if is_paused(&*object) {
-            let annotation = paused_annotation::<K>();
-            context
-                .halt(&NotReconciled::Paused(format!("Reconciliation is paused by annotation {annotation}")))
-                .await?;
+            let message = format!("Reconciliation is paused by annotation {}", paused_annotation::<K>());
+            match self.observe.as_ref().filter(|_| context.was_reconciled()) {
+                Some(observe) => {
+                    let observed = self.run_with_timeout(async { Ok(observe(&object, context)) }).await?;
+                    context.report_paused(observed, &message).await?;
+                }
+                None => context.halt(&NotReconciled::Paused(message)).await?,
+            }
             return Ok(Action::Done);
         }
         match self.run_with_timeout(async { self.reconciler.call(object, context.clone()).await }).await {

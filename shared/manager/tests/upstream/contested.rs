@@ -1,4 +1,5 @@
-//! Another controller sets a field of our child, or the status, to its own value, each time that we restore ours.
+//! Another controller sets a field of our child, or the status, to its own value, each time that we restore ours; or it deletes our
+//! child, takes it away or replaces it, each time that we put it back.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,14 +7,14 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use manager::{Action, Context, Error, harness::Harness};
 use model_apiserver::Model;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::kit::{TOYS, Toy, change, is_ready, keep, keep_service, model, put, run, value, writes};
+use crate::kit::{TOYS, Toy, change, is_ready, keep, keep_service, model, put, run, until, value, writes};
 
 /// How soon the other controller reacts.
 const REACTION: Duration = Duration::from_millis(20);
@@ -231,4 +232,178 @@ async fn contested_status_is_restored_at_most_once_a_minute_and_reported_once() 
     sleep(Duration::from_mins(2)).await;
     assert!(is_ready(&contest.model, "a"), "the last revert stays: {:?}", contest.reason());
     assert_eq!(contest.writes_in(Duration::from_mins(10), TOYS).await, 0);
+}
+
+async fn delete_child(model: Model) {
+    let api: Api<Service> = Api::namespaced(model.client_named("other"), "default");
+    loop {
+        sleep(REACTION).await;
+        if model.object("services", "default", "a").is_some() {
+            api.delete("a", &DeleteParams::default()).await.expect("it is deleted");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_that_is_deleted_again_and_again_is_created_at_most_once_a_minute_and_reported_once() {
+    let mut contest = Contest::begin(delete_child);
+    let first = contest.writes_in(Duration::from_mins(3), "services").await;
+    assert!((4..=11).contains(&first), "at first at once, then slower and slower: {first}");
+    let steady = contest.writes_in(Duration::from_mins(7), "services").await;
+    assert!((6..=7).contains(&steady), "once a minute: {steady}");
+
+    assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
+    let reported = contest.events("FieldsContested");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0]["series"].is_null(), "it was emitted once: {}", reported[0]);
+    let note = reported[0]["note"].as_str().expect("a note");
+    assert!(note.contains("deletes Service \"a\" again and again"), "{note}");
+    let delayed = value(&contest.ours.scrape(), "toy_operator_drift_repairs_delayed_total{child=\"Service\"}");
+    assert!(delayed.is_some_and(|delayed| delayed >= 6.0), "{delayed:?}");
+
+    contest.end();
+    sleep(Duration::from_mins(4)).await;
+    assert_eq!(contest.target_port(), Some(1), "the last one stays");
+    assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
+    assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_that_is_deleted_twice_is_created_at_once() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], keep);
+    until("the Service", || target_port(&model) == Some(1)).await;
+    for _ in 0..2 {
+        sleep(Duration::from_secs(20)).await;
+        model.take("services", "default", "a");
+        let took = until("the Service again", || target_port(&model) == Some(1)).await;
+        assert!(took < Duration::from_millis(200), "{took:?}");
+    }
+    until("it is ready", || is_ready(&model, "a")).await;
+}
+
+/// Keeps a Service unless the object's size is zero.
+async fn keep_unless_zero(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let service = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"name": "a", "port": 80, "targetPort": 80}]}});
+    let wanted = (toy.spec.size > 0).then(|| serde_json::from_value(service).expect("a Service"));
+    context.apply_or_delete::<Service>(wanted).await?;
+    Ok(Action::Done)
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_that_the_operator_itself_deletes_is_created_at_once() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], keep_unless_zero);
+    let is_there = || model.object("services", "default", "a").is_some();
+    until("the Service", is_there).await;
+    for _ in 0..5 {
+        change(&model, "a", 0).await;
+        until("no Service", || !is_there()).await;
+        change(&model, "a", 1).await;
+        let took = until("the Service again", is_there).await;
+        assert!(took < Duration::from_millis(200), "{took:?}");
+    }
+}
+
+/// Whether the Service has no address. This field is immutable.
+fn is_headless(model: &Model) -> Option<bool> {
+    Some(model.object("services", "default", "a")?["spec"]["clusterIP"] == "None")
+}
+
+/// Keeps a Service that is headless if the object's size is odd.
+async fn keep_headless_if_odd(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let size = toy.spec.size;
+    let mut spec = json!({"ports": [{"name": "a", "port": 1, "protocol": "TCP", "targetPort": size}]});
+    if size % 2 == 1 {
+        spec["clusterIP"] = json!("None");
+    }
+    keep_service(&toy, &context, json!({"spec": spec})).await
+}
+
+/// Acts as a second release, whose Service has an address.
+async fn replace_headless(model: Model) {
+    loop {
+        sleep(REACTION).await;
+        if is_headless(&model) == Some(true) {
+            let ours = model.take("services", "default", "a").expect("a Service");
+            let (labels, owners) = (&ours["metadata"]["labels"], &ours["metadata"]["ownerReferences"]);
+            model.put(json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "a", "namespace": "default", "labels": labels, "ownerReferences": owners},
+                "spec": {"clusterIP": "10.96.0.9", "ports": [{"name": "a", "port": 1, "protocol": "TCP", "targetPort": 1}]},
+            }));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_whose_immutable_field_differs_again_and_again_is_replaced_at_most_once_a_minute_and_reported_once() {
+    let model = model();
+    let ours = run(&model, &[], keep_headless_if_odd);
+    let mut contest = Contest::with(model, ours, replace_headless);
+    let first = contest.writes_in(Duration::from_mins(3), "services").await;
+    assert!((9..=30).contains(&first), "a deletion and a create, at first at once, then slower and slower: {first}");
+    let steady = contest.writes_in(Duration::from_mins(7), "services").await;
+    assert!((12..=16).contains(&steady), "once a minute: {steady}");
+
+    assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
+    let reported = contest.events("FieldsContested");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    let note = reported[0]["note"].as_str().expect("a note");
+    assert!(note.contains("creates Service \"a\" with another type again and again"), "{note}");
+
+    contest.end();
+    change(&contest.model, "a", 7).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(is_headless(&contest.model), Some(true), "the edit of a user does not wait");
+    assert_eq!(contest.target_port(), Some(7));
+    sleep(Duration::from_mins(4)).await;
+    assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
+    assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_edit_of_an_immutable_field_replaces_the_child_at_once() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], keep_headless_if_odd);
+    until("a headless Service", || is_headless(&model) == Some(true)).await;
+    for size in 2..=9 {
+        change(&model, "a", size).await;
+        let took = until("the other type", || is_headless(&model) == Some(size % 2 == 1)).await;
+        assert!(took < Duration::from_millis(200), "{took:?}");
+    }
+    until("it is ready", || is_ready(&model, "a")).await;
+}
+
+async fn remove_owner(model: Model) {
+    let api: Api<Service> = Api::namespaced(model.client_named("other"), "default");
+    let patch = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    loop {
+        sleep(REACTION).await;
+        let service = model.object("services", "default", "a").unwrap_or_default();
+        if service["metadata"]["ownerReferences"].is_array() {
+            api.patch("a", &PatchParams::default(), &patch).map(Result::unwrap).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_whose_owner_is_removed_again_and_again_is_adopted_at_most_once_a_minute() {
+    let mut contest = Contest::begin(remove_owner);
+    let first = contest.writes_in(Duration::from_mins(3), "services").await;
+    assert!((4..=13).contains(&first), "at first at once, then slower and slower: {first}");
+    let steady = contest.writes_in(Duration::from_mins(7), "services").await;
+    assert!((6..=7).contains(&steady), "once a minute: {steady}");
+    assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
+    let reported = contest.events("FieldsContested");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0]["note"].as_str().is_some_and(|note| note.contains("ownerReferences")), "{}", reported[0]);
+
+    contest.end();
+    sleep(Duration::from_mins(4)).await;
+    assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
+    assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
 }

@@ -253,6 +253,53 @@ async fn a5_conflicting_apply_is_retried_without_an_error() {
     assert_eq!(errors, Some(0.0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a5_conflicting_deletion_is_retried_without_an_error() {
+    let model = model();
+    put(&model, &["a"]);
+    let harness = run(&model, &[], keep_unless_zero);
+    until("the Service", || port(&model, "a") == Some(80)).await;
+    let planned = plan(&model, "before delete services.core #1..3 -> answer 409");
+    change(&model, "a", 0).await;
+    until("the Service is gone", || model.object("services", "default", "a").is_none()).await;
+    assert!(planned.unused().is_empty());
+    let errors = value(&harness.scrape(), r#"controller_runtime_reconcile_errors_total{controller="toy"}"#);
+    assert_eq!(errors, Some(0.0));
+}
+
+/// Right before the request that deletes a child, another client changes it: its owner, or something else.
+#[tokio::test(start_paused = true)]
+async fn child_is_deleted_only_while_it_is_ours() {
+    let cases = [
+        (json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "another", "controller": true}]), true),
+        (json!(null), false),
+    ];
+    for (owners, is_kept) in cases {
+        let model = model();
+        put(&model, &["a"]);
+        let harness = run(&model, &[], keep_unless_zero);
+        until("the Service", || port(&model, "a") == Some(80)).await;
+        let stage = model.clone();
+        let plan = "before delete services.core #1 -> signal interfere".parse().expect("a plan");
+        let planned = Arc::new(Planned::with_signals(&plan, move |_| {
+            let mut service = stage.object("services", "default", "a").expect("the Service");
+            service["metadata"]["annotations"] = json!({"note": "theirs"});
+            if !owners.is_null() {
+                service["metadata"]["ownerReferences"] = owners.clone();
+            }
+            stage.put(service);
+            Box::pin(std::future::ready(()))
+        }));
+        model.set_shared_faults(planned.clone());
+        change(&model, "a", 0).await;
+        sleep(10 * MOMENT).await;
+        assert!(planned.unused().is_empty());
+        assert_eq!(model.object("services", "default", "a").is_some(), is_kept);
+        let errors = value(&harness.scrape(), r#"controller_runtime_reconcile_errors_total{controller="toy"}"#);
+        assert_eq!(errors, Some(0.0));
+    }
+}
+
 /// Between our read of a child and our write, another client replaces it by its own object.
 #[tokio::test(start_paused = true)]
 async fn unowned_replacement_of_a_child_is_left_alone() {

@@ -1,21 +1,28 @@
-//! Namespaces that join and leave at run time, by their labels.
+//! Namespaces that join and leave at run time, by their labels, and namespaces that cannot be listed.
 
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
 };
-use manager::harness::Harness;
-use model_apiserver::Model;
+use manager::{Controller, Deletion, Manager, harness::Harness};
+use model_apiserver::{Model, NoFaults};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::kit::{MOMENT, TOYS, keep, model, plan, run, value, writes};
+use crate::kit::{MOMENT, NO_RESYNC, TOYS, Toy, Toys, keep, model, plan, run, value, writes};
 
 const SELECTOR: &str = "--watch-namespace-selector=team=x";
 
 /// Two namespaces with one object each. Only the first one is selected.
 fn two_namespaces() -> (Model, Harness) {
+    let model = filled();
+    let harness = run(&model, &[SELECTOR], keep);
+    (model, harness)
+}
+
+/// A model with these namespaces.
+fn filled() -> Model {
     let model = model();
     for (namespace, labels) in [("one", json!({"team": "x"})), ("two", json!({"team": "y"}))] {
         model.put(json!({
@@ -26,8 +33,7 @@ fn two_namespaces() -> (Model, Harness) {
             "metadata": {"name": "a", "namespace": namespace, "generation": 1}, "spec": {"size": 1},
         }));
     }
-    let harness = run(&model, &[SELECTOR], keep);
-    (model, harness)
+    model
 }
 
 async fn label(model: &Model, namespace: &str, team: &str) {
@@ -38,7 +44,7 @@ async fn label(model: &Model, namespace: &str, team: &str) {
 }
 
 async fn resize(model: &Model, namespace: &str, size: i32) {
-    let resource = kube::api::ApiResource::erase::<crate::kit::Toy>(&());
+    let resource = kube::api::ApiResource::erase::<Toy>(&());
     let api: Api<kube::api::DynamicObject> = Api::namespaced_with(model.client(), namespace, &resource);
     let patch = Patch::Merge(json!({"spec": {"size": size}}));
     api.patch("a", &PatchParams::default(), &patch).await.expect("the API server accepts the size");
@@ -122,4 +128,64 @@ async fn leaving_causes_no_request() {
     assert_eq!(after.iter().filter(other).count(), 0, "{after:?}");
     let stored: Option<Value> = model.object(TOYS, "one", "a");
     assert!(stored.is_some(), "the object itself stays");
+}
+
+/// The Role of one namespace is missing, or the API server fails only its lists.
+#[tokio::test(start_paused = true)]
+async fn w22_namespace_that_cannot_be_listed_does_not_hold_up_the_others() {
+    for resource in [TOYS, "services.core"] {
+        for answer in ["403", "503"] {
+            let model = filled();
+            plan(&model, &format!("before list {resource} two/* -> answer {answer}"));
+            let harness = run(&model, &["--watch-namespaces=one,two"], keep);
+            sleep(10 * MOMENT).await;
+            assert_eq!((port(&model, "one"), port(&model, "two")), (Some(1), None), "{resource} {answer}");
+            resize(&model, "one", 2).await;
+            assert_eq!(port(&model, "one"), Some(2), "{resource} {answer}");
+            sleep(10 * MOMENT).await;
+            let requeues = || {
+                value(
+                    &harness.scrape(),
+                    r#"controller_runtime_reconcile_total{controller="toy",result="requeue_after"}"#,
+                )
+            };
+            let before = requeues();
+            sleep(600 * MOMENT).await;
+            assert_eq!(requeues(), before, "an object that waits is not reconciled: {resource} {answer}");
+            assert_eq!(port(&model, "two"), None, "its children may exist: {resource} {answer}");
+            model.set_faults(NoFaults);
+            sleep(15 * MOMENT).await;
+            assert_eq!(port(&model, "two"), Some(1), "{resource} {answer}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn object_is_cleaned_up_although_its_children_cannot_be_listed() {
+    for answer in ["403", "503"] {
+        let model = filled();
+        model.put(json!({
+            "apiVersion": "tests.example.com/v1", "kind": "Toy",
+            "metadata": {
+                "name": "leaving", "namespace": "two", "generation": 1, "finalizers": ["tests.example.com/farewell"],
+            },
+            "spec": {"size": 1},
+        }));
+        let api: Api<Toy> = Api::namespaced(model.client(), "two");
+        api.delete("leaving", &DeleteParams::default()).await.expect("the API server accepts the deletion");
+        assert!(model.object(TOYS, "two", "leaving").is_some(), "its finalizer holds it");
+        plan(&model, &format!("before list services.core two/* -> answer {answer}"));
+        let clock = model.clone();
+        let setup = |manager: &mut Manager| {
+            let controller = Controller::of::<Toy>()
+                .owns::<Service>()
+                .on_delete("tests.example.com/farewell", |_, _| async { Ok(Deletion::Finished) });
+            manager.add(controller.reconcile(keep));
+        };
+        let flags = ["--watch-namespaces=one,two", NO_RESYNC];
+        let _harness = Harness::start(&Toys(setup), &flags, model.client_named("toys"), move || clock.now());
+        sleep(10 * MOMENT).await;
+        assert_eq!(model.object(TOYS, "two", "leaving"), None, "{answer}");
+        assert_eq!(port(&model, "two"), None, "the other object still waits: {answer}");
+    }
 }

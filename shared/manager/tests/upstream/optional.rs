@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use kube::{CustomResource, CustomResourceExt, ResourceExt};
 use manager::{Action, Context, Controller, Error, Manager, Operator, harness::Harness, normalize};
-use model_apiserver::Model;
+use model_apiserver::{Model, NoFaults};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -82,8 +82,13 @@ async fn reconcile(gadgets: Gadgets, toy: Arc<Toy>, context: Context<Toy>) -> Re
 }
 
 fn start(model: &Model) -> (Gadgets, Harness) {
+    start_with(model, &[])
+}
+
+fn start_with(model: &Model, flags: &[&str]) -> (Gadgets, Harness) {
     let (gadgets, clock) = (Gadgets::default(), model.clone());
-    let harness = Harness::start(&gadgets, &[NO_RESYNC], model.client_named("toys"), move || clock.now());
+    let flags = [flags, &[NO_RESYNC]].concat();
+    let harness = Harness::start(&gadgets, &flags, model.client_named("toys"), move || clock.now());
     (gadgets, harness)
 }
 
@@ -136,6 +141,33 @@ async fn only_a_missing_kind_is_reported_as_missing() {
     change(&model, "a", 2).await;
     sleep(10 * MOMENT).await;
     assert!(reported());
+}
+
+/// The Role of one namespace lacks the optional kind. The other namespace uses the kind nevertheless.
+#[tokio::test(start_paused = true)]
+async fn w22_optional_kind_that_one_namespace_cannot_list_is_used_in_the_others() {
+    for answer in ["403", "503"] {
+        let model = model();
+        put(&model, &["a"]);
+        model.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}));
+        model.put(json!({
+            "apiVersion": "tests.example.com/v1", "kind": "Toy",
+            "metadata": {"name": "b", "namespace": "other", "generation": 1}, "spec": {"size": 1},
+        }));
+        plan(&model, &format!("before list gadgets.gadgets.example.com other/* -> answer {answer}"));
+        let (_gadgets, _harness) = start_with(&model, &["--watch-namespaces=default,other"]);
+        let gadget = |namespace, name| model.object("gadgets.gadgets.example.com", namespace, name).is_some();
+        let gadgets = || (gadget("default", "a"), gadget("other", "b"));
+        sleep(10 * MOMENT).await;
+        assert_eq!(model.objects("services").len(), 2, "{answer}: the other children exist");
+
+        model.install(&normalize(&Gadget::crd()));
+        sleep(Duration::from_mins(11)).await; // the longest back-off of an informer whose kind is missing
+        assert_eq!(gadgets(), (true, false), "{answer}");
+        model.set_faults(NoFaults);
+        sleep(15 * MOMENT).await;
+        assert_eq!(gadgets(), (true, true), "{answer}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

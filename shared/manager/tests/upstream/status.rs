@@ -10,11 +10,11 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use manager::{Action, Context, Error, Health, Verdict, harness::Harness};
-use model_apiserver::{Model, NoFaults};
+use model_apiserver::{Model, NoFaults, Planned};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::kit::{MOMENT, TOYS, Toy, keep, model, plan, port, put, run, until};
+use crate::kit::{MOMENT, TOYS, Toy, is_ready, keep, model, plan, port, put, report_size, run, until, value};
 
 /// Keeps one Service, and writes the number of earlier reconciles into the message of `Ready`.
 async fn count(toy: Arc<Toy>, context: Context<Toy>, looks: Arc<AtomicUsize>) -> Result<Action, Error> {
@@ -85,4 +85,47 @@ async fn status_in_another_time_notation_is_rewritten() {
     trigger_reconcile(&model).await;
     let is_rewritten = || ready(&model)["lastTransitionTime"] == "2026-01-01T00:00:00Z";
     until("it is written", is_rewritten).await;
+}
+
+/// Changes the object like this right before the operator's first write of its status.
+fn interfere(model: &Model, change: impl Fn(&mut Value) + Send + Sync + 'static) -> Arc<Planned> {
+    let (stage, faults) = (model.clone(), format!("before patch {TOYS}/status #1 -> signal interfere"));
+    let planned = Arc::new(Planned::with_signals(&faults.parse().expect("a plan"), move |_| {
+        let mut toy = stage.object(TOYS, "default", "a").expect("the object");
+        change(&mut toy);
+        stage.put(toy);
+        Box::pin(std::future::ready(()))
+    }));
+    model.set_shared_faults(planned.clone());
+    planned
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_status_does_not_replace_that_of_another_process() {
+    let model = model();
+    put(&model, &["a"]);
+    let time = "2026-01-01T00:01:00Z";
+    let planned = interfere(&model, move |toy| {
+        toy["status"]["conditions"] = json!([{
+            "type": "Ready", "status": "False", "reason": "Missing", "message": "", "observedGeneration": 1,
+            "lastTransitionTime": time,
+        }]);
+    });
+    let _harness = run(&model, &[], report_size);
+    until("it is ready", || is_ready(&model, "a")).await;
+    assert!(planned.unused().is_empty());
+    assert!(ready(&model)["lastTransitionTime"].as_str() >= Some(time), "{}", ready(&model));
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_status_is_written_although_a_user_changes_the_object() {
+    let model = model();
+    put(&model, &["a"]);
+    let planned = interfere(&model, |toy| toy["metadata"]["annotations"]["note"] = json!("another"));
+    let harness = run(&model, &[], report_size);
+    let took = until("it is ready", || is_ready(&model, "a")).await;
+    assert!(took < MOMENT, "{took:?}");
+    assert!(planned.unused().is_empty());
+    let errors = value(&harness.scrape(), r#"controller_runtime_reconcile_errors_total{controller="toy"}"#);
+    assert_eq!(errors, Some(0.0));
 }

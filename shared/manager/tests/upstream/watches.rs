@@ -131,3 +131,28 @@ async fn w11_reinstalled_crd_is_watched_again() {
         assert!(took < 10 * MOMENT, "{round}: {took:?}");
     }
 }
+
+/// The watch loses the deletion of the object, which goes with the definition of its kind. The cache still holds the object.
+#[tokio::test(start_paused = true)]
+async fn object_whose_kind_is_missing_gets_no_child_until_the_kind_is_back() {
+    let model = model();
+    put(&model, &["a"]);
+    let _harness = run(&model, &[], keeper(&Calls::default()));
+    until("the Service", || port(&model, "a") == Some(1) && is_ready(&model, "a")).await;
+    sleep(10 * MOMENT).await; // a child that is missing sooner after its creation has probably lost its owner
+    let toy = model.object(TOYS, "default", "a").expect("the object");
+    let planned = plan(&model, "frame DELETED toys.tests.example.com #1 -> gone");
+    model.uninstall(TOYS);
+    sleep(10 * MOMENT).await;
+    assert!(planned.unused().is_empty());
+    let before = writes(&model);
+    model.collect();
+    sleep(60 * MOMENT).await;
+    assert!(model.objects("services").is_empty());
+    assert_eq!(writes(&model), before);
+
+    // The object has not changed, so its own event wakes no reconcile.
+    model.install(&normalize(&Toy::crd()));
+    model.put(toy);
+    until("the Service again", || port(&model, "a") == Some(1)).await;
+}

@@ -1,5 +1,5 @@
-//! Slows down the writes to a child whose fields another client changes again and again, see [`Reverts`]. A contest ends when
-//! other clients leave the fields alone for two minutes.
+//! Slows down the writes to a child whose fields another client changes again and again, or that it deletes or replaces again and
+//! again, see [`Reverts`]. A contest ends when other clients leave the child alone for two minutes.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -19,12 +19,16 @@ use crate::{
     reverts::{REPORTED, Reverts},
 };
 
-/// The reverts of one child's fields, of which the last ones are not long ago.
+/// The reverts of one child's fields, and of its deletion, of which the last ones are not long ago.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::context) struct Contest {
     wanted: Wanted,
     /// By the path of the field.
     fields: BTreeMap<String, Field>,
+    /// Creations of the child after another client had deleted it, or had created it with another value of an immutable field.
+    creations: Reverts,
+    /// That field, in one word.
+    replaced: Option<&'static str>,
 }
 
 /// What the operator wants of a child. Another contest begins only when both differ. The generation alone also changes when a user
@@ -80,12 +84,27 @@ impl Contest {
         most
     }
 
+    /// Records that the child was created again. `replaced` is the immutable field that this changed, if any. Returns the number
+    /// of times.
+    fn record_creation(&mut self, wanted: Wanted, replaced: Option<&'static str>, now: Instant) -> u32 {
+        self.expire(wanted, now);
+        self.wanted = wanted;
+        self.replaced = replaced.or(self.replaced);
+        self.creations.record(now)
+    }
+
     /// Forgets what has been calm for long enough, and everything if something else is wanted.
     fn expire(&mut self, wanted: Wanted, now: Instant) {
-        if self.wanted.is_another(wanted) {
-            self.fields.clear();
+        let is_another = self.wanted.is_another(wanted);
+        self.fields.retain(|_, field| !is_another && !field.reverts.is_over(now));
+        if is_another || self.creations.is_over(now) {
+            self.creations = Reverts::default();
+            self.replaced = None;
         }
-        self.fields.retain(|_, field| !field.reverts.is_over(now));
+    }
+
+    fn is_over(&self) -> bool {
+        self.fields.is_empty() && self.creations.count() == 0
     }
 
     /// The fields to report, with the manager that last changed one, and when the report ends.
@@ -94,6 +113,11 @@ impl Contest {
         let ends = reported().filter_map(|(_, field)| field.reverts.end()).max()?;
         let other = reported().find_map(|(_, field)| field.other.as_deref()).unwrap_or("another client");
         Some((reported().map(|(path, _)| path.as_str()).collect(), other, ends))
+    }
+
+    /// When the report ends that the child is deleted or replaced again and again; `None` if there is none.
+    fn reported_creations(&self) -> Option<Instant> {
+        self.creations.end().filter(|_| self.creations.count() >= REPORTED)
     }
 }
 
@@ -116,6 +140,41 @@ impl<K: Primary, S: Shared> Context<K, S> {
         true
     }
 
+    /// Returns true if the child may not be created yet, because other clients have deleted or replaced it again and again; the
+    /// object is then requeued.
+    pub(super) fn creation_waits(&self, requests: &Requests, target: &Target) -> bool {
+        let due = self.contest(requests, target, |contest| contest.creations.due()).flatten();
+        let Some(due) = due.filter(|due| *due > Instant::now()) else { return false };
+        self.wake(due);
+        true
+    }
+
+    /// Records that the child is created again because another client has deleted it, or to change the immutable field
+    /// `replaced`.
+    pub(super) fn record_creation(&self, requests: &Requests, target: &Target, replaced: Option<&'static str>) {
+        let (child, wanted) = ((requests.kind().to_owned(), target.key.clone()), self.wanted(target));
+        let count = self.controller.memory.modify(&self.reconciliation.key, |it| {
+            it.contests.entry(child).or_default().record_creation(wanted, replaced, Instant::now())
+        });
+        if count >= REPORTED {
+            self.controller.children.waited(requests.kind());
+        }
+    }
+
+    /// Whether the status reports that the child is deleted or replaced again and again.
+    pub(super) fn reports_creations(&self, requests: &Requests, target: &Target) -> bool {
+        self.contest(requests, target, Contest::reported_creations).flatten().is_some()
+    }
+
+    /// Ends the contest of a child that we have deleted ourselves.
+    pub(super) fn forget_contest(&self, requests: &Requests, key: &ObjectKey) {
+        let (owner, memory) = (&self.reconciliation.key, &self.controller.memory);
+        if memory.read(owner, |it| !it.contests.is_empty()) {
+            let child = (requests.kind().to_owned(), key.clone());
+            memory.modify(owner, |it| it.contests.remove(&child));
+        }
+    }
+
     /// Records a revert. Returns whether the status reports these fields as contested from now on.
     pub(super) fn record_revert(&self, write: &AppliedWrite<'_>) -> bool {
         let AppliedWrite { requests, target, before, changes } = write;
@@ -133,21 +192,38 @@ impl<K: Primary, S: Shared> Context<K, S> {
         most >= REPORTED
     }
 
-    /// Reports the fields of this child that another client changes again and again.
+    /// Reports the fields of this child that another client changes again and again, and a child that one deletes or replaces
+    /// again and again.
     pub(super) fn report_contest(&self, requests: &Requests, target: &Target) {
-        let found = self.contest(requests, target, |contest| {
+        let (child, name, own) = (requests.kind(), &target.key.name, &self.controller.names.kind);
+        let fields = |contest: &Contest| {
             let (fields, other, ends) = contest.reported()?;
-            let (child, name, own) = (requests.kind(), &target.key.name, &self.controller.names.kind);
             let message = format!(
-                "{other} and this operator set different values in {child} \"{name}\": {}; the operator restores its own at \
-                 most once a minute; change the {own}, or stop {other} from setting them",
+                "{other} and this operator set different values in {child} \"{name}\": {}; the operator restores its own \
+                 ever more slowly, in the end once a minute; change the {own}, or stop {other} from setting them",
                 fields.join(", ")
             );
-            Some((Problem::new(ProblemKind::FIELDS_CONTESTED, message), ends))
-        });
-        if let Some((problem, ends)) = found.flatten() {
+            Some((message, ends))
+        };
+        let creations = |contest: &Contest| {
+            let ends = contest.reported_creations()?;
+            let message = match contest.replaced {
+                None => format!(
+                    "another client deletes {child} \"{name}\" again and again; the operator creates it ever more slowly, in the \
+                     end once a minute; change the {own}, or stop the other client from deleting it"
+                ),
+                Some(what) => format!(
+                    "another client, such as a second release, creates {child} \"{name}\" with another {what} again and again; \
+                     the operator replaces it ever more slowly, in the end once a minute; change the {own}, or stop the other \
+                     client from creating it"
+                ),
+            };
+            Some((message, ends))
+        };
+        let found = self.contest(requests, target, |contest| [fields(contest), creations(contest)]);
+        for (message, ends) in found.into_iter().flatten().flatten() {
             self.wake(ends);
-            self.reconciliation.refusals.lock().push(problem);
+            self.reconciliation.refusals.lock().push(Problem::new(ProblemKind::FIELDS_CONTESTED, message));
         }
     }
 
@@ -166,7 +242,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         self.controller.memory.modify(owner, |it| {
             let contest = it.contests.get_mut(&child)?;
             contest.expire(wanted, Instant::now());
-            if contest.fields.is_empty() {
+            if contest.is_over() {
                 it.contests.remove(&child);
                 return None;
             }
@@ -211,6 +287,38 @@ mod tests {
         let other = Wanted { generation: 2, desired: 2 };
         assert_eq!(contest.due(other, &changes(&["a"])), None, "a user wants something else now");
         contest.expire(WANTED, now + Duration::from_secs(8) + CALM);
-        assert_eq!(contest, Contest { wanted: WANTED, fields: BTreeMap::new() });
+        assert_eq!(contest, Contest { wanted: WANTED, ..Contest::default() });
+    }
+
+    #[test]
+    fn third_creation_after_a_deletion_waits() {
+        let (mut contest, now) = (Contest::default(), Instant::now());
+        for (count, wait) in [(1, 0), (2, 1), (3, 2)] {
+            assert_eq!(contest.record_creation(WANTED, None, now), count);
+            assert_eq!(contest.creations.due(), Some(now + Duration::from_secs(wait)));
+        }
+        assert_eq!(contest.reported_creations(), Some(now + Duration::from_secs(2) + CALM));
+        assert!(!contest.is_over());
+        contest.expire(Wanted { generation: 2, desired: 2 }, now);
+        assert!(contest.is_over(), "a user wants something else now");
+        contest.record_creation(WANTED, None, now);
+        contest.expire(WANTED, now + CALM);
+        assert!(contest.is_over(), "no client has deleted it for long");
+    }
+
+    #[test]
+    fn replacement_counts_as_a_creation_until_a_user_wants_something_else() {
+        let (mut contest, now) = (Contest::default(), Instant::now());
+        record(&mut contest, &["a"], now);
+        assert_eq!(contest.record_creation(WANTED, Some("type"), now), 1);
+        assert_eq!(contest.record_creation(WANTED, None, now), 2, "the other client has deleted its own");
+        assert_eq!(contest.record_creation(WANTED, Some("type"), now), 3);
+        assert_eq!(contest.creations.due(), Some(now + Duration::from_secs(2)));
+        assert_eq!((contest.replaced, contest.fields.len()), (Some("type"), 1), "the contest of the field goes on");
+        let edited = Wanted { generation: 2, desired: 2 };
+        contest.expire(edited, now);
+        assert_eq!(contest, Contest { wanted: WANTED, ..Contest::default() });
+        assert_eq!(contest.record_creation(edited, Some("type"), now), 1, "the edit of a user does not wait");
+        assert_eq!(contest.creations.due(), Some(now));
     }
 }

@@ -1,16 +1,48 @@
 //! Deletes children.
+//!
+//! Each request names the version in which the child was known to be ours. At first that is the version in the cache, which costs
+//! no read. If the child has changed since, the API server refuses the request: then the child is read, and deleted in the version
+//! that was read if it is still ours. So a controller that takes over a child keeps it, and a child whose status changes all the
+//! time goes all the same.
 
-use std::sync::atomic::Ordering;
+use std::{borrow::Cow, sync::atomic::Ordering};
 
 use api_errors::Class;
-use cache::{ObjectKey, Uid};
+use cache::{Head, ObjectKey, Uid};
 use workloads::{Child, Live};
 
-use super::{Context, Shared};
+use super::{ATTEMPTS, Context, Shared};
 use crate::{api::Requests, error::Error, metrics::Written, status::Primary};
 
+/// What a look at a child that has to go has found.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// It is ours, in this version.
+    Ours(String),
+    /// It does not exist any more, or another object has the name.
+    Gone,
+    /// This object is not its controller any more.
+    Foreign,
+}
+
+impl Found {
+    /// Reads what the JSON of the object with this name says about the child `uid` of `owner`.
+    fn read(text: &str, uid: &str, owner: &str) -> Result<Self, serde_json::Error> {
+        let metadata = serde_json::from_str::<Head<'_>>(text)?.metadata;
+        let is_ours = metadata.controller().is_some_and(|controller| controller.uid == owner);
+        Ok(if metadata.uid != uid {
+            Self::Gone
+        } else if is_ours {
+            Self::Ours(metadata.resource_version.into_owned())
+        } else {
+            Self::Foreign
+        })
+    }
+}
+
 impl<K: Primary, S: Shared> Context<K, S> {
-    /// Deletes a child if it still has the uid of `child`. The garbage collector deletes its dependents in the background.
+    /// Deletes a child if it still has the uid of `child`, and this object is still its controller. The garbage collector deletes
+    /// its dependents in the background.
     ///
     /// # Panics
     ///
@@ -21,16 +53,19 @@ impl<K: Primary, S: Shared> Context<K, S> {
         if child.deleting.is_some() {
             return Ok(());
         }
-        self.delete_unwanted::<C>(&requests, &key, &child.uid).await
+        self.delete_unwanted::<C>(&requests, &key, &child.uid, None).await
     }
 
+    /// `read` is the child as it was just read, if it was.
     pub(in crate::context) async fn delete_unwanted<C: Child>(
         &self,
         requests: &Requests,
         key: &ObjectKey,
         uid: &str,
+        read: Option<&str>,
     ) -> Result<(), Error> {
-        if self.remove::<C>(requests, key, uid).await? {
+        if self.remove::<C>(requests, key, uid, read).await? {
+            self.forget_contest(requests, key);
             let text = format!("Deleted {} \"{}\", no longer wanted", requests.kind(), key.name);
             self.child_event(requests, key, uid, "Deleted", text);
         }
@@ -45,29 +80,100 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// When the controller does not declare the kind with `owns`.
     pub async fn delete_quietly<C: Child>(&self, child: &Live<C::View>) -> Result<bool, Error> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
-        self.remove::<C>(&self.requests::<C>(), &key, &child.uid).await
+        let requests = self.requests::<C>();
+        let is_removed = self.remove::<C>(&requests, &key, &child.uid, None).await?;
+        if is_removed {
+            self.forget_contest(&requests, &key);
+        }
+        Ok(is_removed)
     }
 
-    /// Deletes the object if it still has this uid. Returns whether it existed.
+    /// Deletes the child if it still has this uid and is still ours. Returns whether it has deleted it. Its contest stays.
+    /// `read` is the child as it was just read, if it was.
     pub(super) async fn remove<C: Child>(
         &self,
         requests: &Requests,
         key: &ObjectKey,
         uid: &str,
+        read: Option<&str>,
     ) -> Result<bool, Error> {
-        let deleted = match requests.delete(key, uid).await {
-            Ok(_) => true,
-            Err(error) if error.class() == Class::NotFound => false,
-            // Includes a conflict: a different object may have the name now, which the watch will show.
-            Err(error) => return Err(error),
-        };
-        if deleted {
-            self.controller.children.wrote(requests.kind(), Written::Deleted);
+        let owner = self.reconciliation.uid.as_str();
+        let known = read.map(Cow::Borrowed).or_else(|| self.store::<C>().text(key).map(Cow::Owned));
+        // Of what is known, only that the child is ours counts: anything else, only the API server knows.
+        let mut version = known.and_then(|text| match Found::read(&text, uid, owner) {
+            Ok(Found::Ours(version)) => Some(version),
+            Ok(Found::Gone | Found::Foreign) | Err(_) => None,
+        });
+        let mut last = Ok(false);
+        for _ in 0..ATTEMPTS {
+            let found = match version.take() {
+                Some(version) => Found::Ours(version),
+                None => self.find(requests, key, uid).await?,
+            };
+            let version = match found {
+                Found::Ours(version) => version,
+                Found::Gone => {
+                    self.note_removed::<C>(requests, key, uid);
+                    return Ok(false);
+                }
+                // The watch will deliver the change of the owner.
+                Found::Foreign => return Ok(false),
+            };
+            match requests.delete(key, uid, &version).await {
+                Ok(_) => {
+                    self.controller.children.wrote(requests.kind(), Written::Deleted);
+                    self.controller.recent.deleted(&self.reconciliation.key, requests.kind(), &key.name);
+                    self.note_removed::<C>(requests, key, uid);
+                    return Ok(true);
+                }
+                Err(error) if error.class() == Class::NotFound => {
+                    self.note_removed::<C>(requests, key, uid);
+                    return Ok(false);
+                }
+                // The child was changed or replaced: look again.
+                Err(error) if error.class() == Class::Conflict => last = Err(error),
+                Err(error) => return Err(error),
+            }
         }
+        last
+    }
+
+    /// Reads the object that has the name of the child now.
+    async fn find(&self, requests: &Requests, key: &ObjectKey, uid: &str) -> Result<Found, Error> {
+        match requests.get(key).await {
+            Ok(text) => Found::read(&text, uid, &self.reconciliation.uid).map_err(requests.undecodable("read", key)),
+            Err(error) if error.class() == Class::NotFound => Ok(Found::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the child from the cache.
+    fn note_removed<C: Child>(&self, requests: &Requests, key: &ObjectKey, uid: &str) {
         self.informer::<C>().observe_gone(key, Uid::of(uid), self.writer());
         // The watch may have delivered the deletion first, which made an entry.
         self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);
-        Ok(deleted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_child_of_this_object_is_ours() {
+        let child = |uid: &str, owner: &str, controls: bool| {
+            let owners =
+                json!([{"apiVersion": "v1", "kind": "Toy", "name": "a", "uid": owner, "controller": controls}]);
+            let object =
+                json!({"metadata": {"name": "a", "uid": uid, "resourceVersion": "7", "ownerReferences": owners}});
+            Found::read(&object.to_string(), "child", "us").expect("an object")
+        };
+        assert_eq!(child("child", "us", true), Found::Ours("7".to_owned()));
+        assert_eq!(child("child", "them", true), Found::Foreign);
+        assert_eq!(child("child", "us", false), Found::Foreign);
+        assert_eq!(child("another", "us", true), Found::Gone);
     }
 }

@@ -65,6 +65,39 @@ impl<K: Primary, S: Shared> Context<K, S> {
         });
     }
 
+    /// Emits the event about a child that was created, unless another client deletes or replaces it again and again: then the
+    /// status reports it.
+    pub(super) fn report_creation(
+        &self,
+        requests: &Requests,
+        target: &Target,
+        uid: &str,
+        reason: &'static str,
+        text: String,
+    ) {
+        let (owner, id, recent) = (&self.reconciliation.key, self.reconciliation.id, &self.controller.recent);
+        let restores = recent.restores(owner, id, requests.kind(), &target.key.name);
+        recent.created(owner, id, requests.kind(), &target.key.name);
+        if restores {
+            self.record_creation(requests, target, None);
+        }
+        if !self.reports_creations(requests, target) {
+            self.child_event(requests, &target.key, uid, reason, text);
+        }
+    }
+
+    /// Emits the event about a child that was adopted, unless another client takes it away again and again: then the status
+    /// reports it.
+    pub(super) fn report_adoption(&self, write: &AppliedWrite<'_>) {
+        let AppliedWrite { requests, target, before: Before { metadata, verified, .. }, .. } = write;
+        // What this process has seen in sync was no orphan: another client has removed the owner since.
+        let is_contested = verified.is_some() && self.record_revert(write);
+        if !is_contested {
+            let text = format!("Adopted {} \"{}\"", requests.kind(), target.key.name);
+            self.child_event(requests, &target.key, &metadata.uid, "Adopted", text);
+        }
+    }
+
     /// Emits an event if the kind is missing, once per object and process until the kind is installed: it may stay missing for
     /// ever, and the object is not at fault.
     pub(super) fn report_missing(&self, requests: &Requests, is_missing: bool) {
