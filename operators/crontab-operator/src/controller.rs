@@ -19,8 +19,6 @@ use crate::{
     timing::Timing,
 };
 
-/// Requeue delay while the garbage collector deletes a Job of an earlier CronTab of this name, which still occupies the Job name.
-const DYING: Duration = Duration::from_secs(1);
 /// Limit per reconcile, so that an operator that finds thousands of old Jobs does not delete them in one burst.
 const DELETED_AT_ONCE: usize = 50;
 const NEXT_DELETION: Duration = Duration::from_secs(1);
@@ -114,6 +112,8 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
 ///
 /// The status has to record a run before another run may replace its Job. So this starts only one of them.
 async fn decide(known: &mut Known<'_>, decided: &mut Decided, ctx: &Context<CronTab, Shared>) -> Result<(), Error> {
+    // Before any run: once the status has a memory, the token would look like a request.
+    decided.events.extend(known.answer_inherited_request());
     if known.depends_on_jobs() {
         let jobs = present(&known.jobs, ctx).await?;
         known.look(jobs);
@@ -143,7 +143,7 @@ async fn decide_due(known: &mut Known<'_>, decided: &mut Decided, ctx: &Context<
                 decided.remember = true;
             }
             Creation::Taken => decided.skip(known.skip(due, Missed::NameTaken), Missed::NameTaken),
-            Creation::Dying => decided.again = Some(DYING),
+            Creation::Dying => decided.again = Some(known.wait_for_name()),
             Creation::Refused(_) => {} // the run stays due
         },
     }
@@ -172,7 +172,7 @@ async fn decide_requested(
                 None
             }
             Creation::Dying => {
-                decided.again = Some(DYING);
+                decided.again = Some(known.wait_for_name());
                 return Ok(());
             }
             Creation::Refused(_) => return Ok(()),

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use manager::Event;
 use schedule::{Anchor, Concurrency, Decision, Due, Jitter, Situation, Skip};
@@ -26,6 +26,11 @@ pub const RUN_NOW: &str = "stable.example.com/run-now";
 const TOKEN_CHARACTERS: usize = 128;
 /// Interval of the events while runs are skipped for the same active run. The first skipped run emits one at once.
 const TELL_AGAIN: Duration = Duration::from_hours(1);
+/// How far from the present the time of a request may be that an object without memory carries.
+const RECENT: SignedDuration = SignedDuration::from_mins(10);
+
+/// The shortest and the longest wait for a Job of an earlier CronTab of this name that still occupies the name of a Job.
+const OCCUPIED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
 /// A Job, as the cache or the API server has it.
 pub type LiveJob = Arc<Live<JobView>>;
@@ -101,7 +106,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Whether Jobs show runs that the status does not record yet.
+    /// Whether the status does not record all runs and requests that the memory contains.
     pub fn has_unrecorded_runs(&self) -> bool {
         let recorded = self.crontab.status.as_ref().map(|it| (it.last_schedule_time, it.last_run_now.as_deref()));
         recorded.unwrap_or_default() != (self.memory.last_schedule, self.memory.last_run_now.as_deref())
@@ -137,6 +142,43 @@ impl<'a> Known<'a> {
     pub fn requested_run(&self) -> Option<&'a str> {
         let token = self.crontab.annotations().get(RUN_NOW)?;
         Some(token.as_str()).filter(|token| self.memory.last_run_now.as_deref() != Some(&*remembered(token)))
+    }
+
+    /// Answers without a run a `run-now` request that may be meant for another object. Returns the event about it.
+    ///
+    /// A copy or a restored object carries the annotation of its origin, but not the status that remembers the answer. So a token
+    /// that the operator finds together with an object without memory proves no request.
+    pub fn answer_inherited_request(&mut self) -> Option<Event> {
+        let token = self.requested_run().filter(|token| !self.has_memory() && !self.is_own_request(token))?;
+        self.answered(token, None);
+        Some(Event::normal(
+            "RunNowIgnored",
+            format!(
+                "Not starting job because the annotation {RUN_NOW} may be that of another object: it was there before a schedule \
+                 of this object was in effect. Set another value to start a run"
+            ),
+        ))
+    }
+
+    /// Whether the status remembers an earlier reconcile in which the schedule was in effect.
+    fn has_memory(&self) -> bool {
+        self.crontab.status.as_ref().is_some_and(|it| it.schedule.is_some() || it.last_run_now.is_some())
+    }
+
+    /// Whether a token is a time at which a user can have requested a run of this very object, and has done so just now. The time
+    /// limit is for an object whose status was lost: its last request has been answered long ago.
+    fn is_own_request(&self, token: &str) -> bool {
+        let Ok(time) = token.parse::<Timestamp>() else { return false };
+        let is_later = self.crontab.creation_timestamp().is_some_and(|created| created.0 <= time);
+        is_later && time.duration_since(self.now).abs() <= RECENT
+    }
+
+    /// Returns how long to wait for the garbage collector, which has to delete a Job of an earlier CronTab of this name. The wait
+    /// grows with the age of the object: what still exists after minutes may stay for ever.
+    pub fn wait_for_name(&self) -> Duration {
+        let age = self.crontab.creation_timestamp().map(|created| self.now.duration_since(created.0));
+        let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default(); // zero if the clock was put back
+        (age / 10).clamp(OCCUPIED.0, OCCUPIED.1)
     }
 
     /// Whether a run is due or requested.

@@ -81,7 +81,7 @@ pub fn remember(
     let template = if good && text.is_some() { text.clone() } else { stored.template };
 
     let rolled_back = given_up.map(|it| it.rolled_back.clone()).or_else(|| {
-        let stalled = current.is_some_and(|live| matches!(live.progress(), Progress::Stalled(_)));
+        let stalled = current.is_some_and(|live| has_stalled(live));
         let better = template != text && template.as_deref().is_some_and(|it| restorable(it, security).is_some());
         (stalled && better).then(|| RolledBack {
             generation: hello.metadata.generation.unwrap_or_default(),
@@ -90,6 +90,15 @@ pub fn remember(
         })
     });
     Memory { template, rolled_back }
+}
+
+/// Whether the rollout of the present template has stalled, and not that of a former one.
+///
+/// If the `ReplicaSet` of the template exists already, as that of an older release does, the Deployment controller observes the
+/// template but keeps reporting the stall of the former one until the rollout makes progress. The first pod of the template is
+/// progress. So a stall without a pod of it belongs to a former template, unless the API server refuses the pods.
+fn has_stalled(live: &DeploymentView) -> bool {
+    matches!(live.progress(), Progress::Stalled(_)) && (live.updated() > 0 || live.refused().is_some())
 }
 
 /// Reads a stored template. Returns `None` if a HelloApp cannot have it under this policy, or if a later release of this operator

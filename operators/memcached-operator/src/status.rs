@@ -32,16 +32,7 @@ pub fn of(
     pods: &[Arc<Live<PodView>>],
     now: Timestamp,
 ) -> Report<MemcachedStatus> {
-    let status = MemcachedStatus {
-        nodes: pods::names(pods),
-        endpoints: pods::endpoints(pods, memcached.spec.port()),
-        replicas: deployment.map_or(0, |it| it.replicas()),
-        ready_replicas: deployment.map_or(0, |it| it.ready()),
-        updated_replicas: deployment.map_or(0, |it| it.updated()),
-        label_selector: App::of(memcached).to_string(),
-        image: deployment.and_then(|it| it.image(CONTAINER)).map(ToOwned::to_owned),
-        ..Default::default()
-    };
+    let stored = memcached.status.as_ref();
     let invalid = invalid_size(memcached);
     let fleet = Fleet {
         wording: WORDING,
@@ -53,13 +44,40 @@ pub fn of(
         progress_deadline_seconds: PROGRESS_DEADLINE_SECONDS,
         deployment,
         pods,
-        stored: memcached.status.as_ref().map_or(&[], |it| &it.conditions),
+        stored: stored.map_or(&[], |it| &it.conditions),
         security: None,
         now,
     };
     let mut health = fleet.health();
     health.problems.extend(invalid.map(|raw| no_size(&raw)));
+
+    let rolled_out = fleet.rollout().change.is_none();
+    let image = deployment.and_then(|it| it.image(CONTAINER)).filter(|_| rolled_out).map(ToOwned::to_owned);
+    let status = MemcachedStatus {
+        nodes: pods::names(pods),
+        endpoints: pods::endpoints(pods, memcached.spec.port()),
+        replicas: deployment.map_or(0, |it| it.replicas()),
+        ready_replicas: deployment.map_or(0, |it| it.ready()),
+        updated_replicas: deployment.map_or(0, |it| it.updated()),
+        label_selector: App::of(memcached).to_string(),
+        // Until all pods run the new image, the former one is in use.
+        image: image.or_else(|| stored?.image.clone()),
+        ..Default::default()
+    };
     Report { status, health }
+}
+
+/// Returns the status of a paused `memcached`. The pods are compared with the size of the Deployment: the operator does not bring
+/// it to that of the spec now.
+pub fn of_paused(
+    memcached: &Memcached,
+    deployment: Option<&Live<DeploymentView>>,
+    pods: &[Arc<Live<PodView>>],
+    now: Timestamp,
+) -> Report<MemcachedStatus> {
+    let mut held = memcached.clone();
+    held.spec.size = deployment.map_or(held.spec.size, |it| it.wanted());
+    of(&held, deployment, pods, now)
 }
 
 fn no_size(raw: &str) -> Problem {

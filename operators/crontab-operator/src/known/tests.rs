@@ -1,3 +1,4 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use workloads::SecurityPolicy;
 
@@ -130,12 +131,14 @@ fn many_missed_times_emit_an_event_and_start_the_newest() {
 #[test]
 fn run_now_token_is_handled_once() {
     let mut crontab = crontab(&json!({"suspend": true}), &json!({}));
+    let before = remember(&crontab, "2026-11-20T09:00:00Z");
     let long = "x".repeat(100_000);
-    for token in ["a", "", "2026-11-20", &long] {
+    for token in ["a", "", "2026-11-20", "2026-11-01T00:00:00Z", &long] {
         crontab.annotations_mut().insert(RUN_NOW.to_owned(), token.to_owned());
-        crontab.status = None;
+        crontab.status = Some(before.clone());
         let timing = timing(&crontab);
         let mut known = Known::of(&crontab, &timing, vec![], at("2026-11-20T10:00:00Z"));
+        assert_eq!(known.answer_inherited_request(), None, "the operator knows the object");
         assert_eq!(known.requested_run(), Some(token));
         assert!(known.has_to_decide() && known.depends_on_jobs());
         known.answered(token, None);
@@ -144,6 +147,57 @@ fn run_now_token_is_handled_once() {
         assert!(status.last_run_now.as_ref().is_some_and(|token| token.len() <= 128));
         let again = CronTab { status: Some(status), ..crontab.clone() };
         assert_eq!(Known::of(&again, &timing, vec![], at("2026-11-20T10:00:00Z")).requested_run(), None);
+    }
+}
+
+/// A copy or a restored object carries the annotation of its origin, and a status can be lost.
+#[test]
+fn run_now_token_of_an_object_without_memory_starts_no_run() {
+    let (now, created, long_ago) = ("2026-11-20T10:00:00Z", "2026-11-20T09:59:58Z", "2026-11-01T00:00:00Z");
+    let ready =
+        json!({"type": "Ready", "status": "Unknown", "reason": "Paused", "message": "", "lastTransitionTime": now});
+    let paused = json!({"conditions": [ready]});
+    for (created, status, token, is_own) in [
+        (created, &Value::Null, "a", false),
+        (created, &Value::Null, "", false),
+        (created, &paused, "a", false), // a copy that was paused until now
+        (created, &Value::Null, "2026-11-20T09:59:57.9Z", false), // before the creation
+        (created, &Value::Null, "2026-11-20T09:59:58Z", true),
+        (created, &Value::Null, "2026-11-20T11:00:02+01:00", true), // a clock that is ahead
+        (created, &Value::Null, "2036-11-20T10:00:00Z", false),
+        (long_ago, &Value::Null, "2026-11-20T09:45:00Z", false), // answered before the status was lost
+        (long_ago, &Value::Null, "2026-11-20T09:55:00Z", true),
+    ] {
+        for suspend in [true, false] {
+            let mut crontab = crontab(&json!({"cronSpec": "0 12 * * *", "suspend": suspend}), status);
+            crontab.metadata.creation_timestamp = Some(Time(at(created)));
+            crontab.annotations_mut().insert(RUN_NOW.to_owned(), token.to_owned());
+            let timing = timing(&crontab);
+            let mut known = Known::of(&crontab, &timing, vec![], at(now));
+            assert!(known.has_to_decide());
+            let event = known.answer_inherited_request();
+            assert_eq!(event.map(|it| it.reason), (!is_own).then_some("RunNowIgnored"), "{token:?} of {created}");
+            assert_eq!(known.requested_run(), is_own.then_some(token));
+            assert_eq!(known.has_unrecorded_runs(), !is_own, "the status has to record the answer first");
+        }
+    }
+}
+
+#[test]
+fn wait_for_an_occupied_name_grows_with_the_age_of_the_object() {
+    let mut crontab = crontab(&json!({}), &json!({}));
+    for (created, wait) in [
+        ("2026-11-20T10:00:00Z", 1),
+        ("2026-11-20T09:59:51Z", 1),
+        ("2026-11-20T09:58:20Z", 10),
+        ("2026-11-20T09:55:00Z", 30),
+        ("2026-11-01T00:00:00Z", 60),
+        ("2026-11-20T10:30:00Z", 1), // the clock was put back
+    ] {
+        crontab.metadata.creation_timestamp = Some(Time(at(created)));
+        let timing = timing(&crontab);
+        let known = Known::of(&crontab, &timing, vec![], at("2026-11-20T10:00:00Z"));
+        assert_eq!(known.wait_for_name(), Duration::from_secs(wait), "{created}");
     }
 }
 

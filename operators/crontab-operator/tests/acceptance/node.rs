@@ -42,6 +42,7 @@ async fn t19_real_pods_run_on_schedule() {
     ] {
         world.apply(&crontab(name, &spec)).await;
     }
+    world.until_condition::<CronTab>("failing", "Ready", "True", "Scheduled").await;
     let now = json!({"metadata": {"annotations": {"stable.example.com/run-now": "1"}}});
     world.patch::<CronTab>("failing", now).await;
 

@@ -9,10 +9,14 @@ const STALLED: &str = "ProgressDeadlineExceeded";
 
 /// A Deployment at generation 2 with `pods` pods, all of the current template, and `reason` in `Progressing`.
 fn deployment(observed: i64, pods: i32, reason: &str) -> Live<DeploymentView> {
-    let status = json!({
+    live(&json!({
         "observedGeneration": observed, "replicas": pods, "updatedReplicas": pods, "availableReplicas": pods,
         "conditions": [{"type": "Progressing", "status": "?", "reason": reason, "message": "stuck"}],
-    });
+    }))
+}
+
+/// A Deployment at generation 2 with this status.
+fn live(status: &Value) -> Live<DeploymentView> {
     Live {
         namespace: "default".into(),
         name: "x".into(),
@@ -103,6 +107,33 @@ fn stalled_release_rolls_back_to_a_remembered_template() {
     assert_eq!(rolled_back(&json!({}), &stalled), None, "no template was ever available");
     assert_eq!(rolled_back(&json!({"lastAvailableTemplate": text("new")}), &stalled), None, "the same template");
     assert_eq!(rolled_back(&old, &deployment(2, 1, "ReplicaSetUpdated")), None, "it still makes progress");
+}
+
+/// The Deployment controller has observed the template of an older release, but still reports the stall of the former one.
+#[test]
+fn older_release_is_not_given_up_untried_for_the_stall_of_the_former_one() {
+    let stalled = |updated: i32, refusal: Option<&str>| {
+        let refused = refusal.map(|message| json!({"type": "ReplicaFailure", "status": "True", "message": message}));
+        let progressing = json!({"type": "Progressing", "status": "False", "reason": STALLED, "message": "stuck"});
+        let conditions: Vec<Value> = refused.into_iter().chain([progressing]).collect();
+        live(&json!({
+            "observedGeneration": 2, "replicas": 4, "updatedReplicas": updated, "availableReplicas": 3,
+            "conditions": conditions,
+        }))
+    };
+    let given_up = |stored: &Value, live: &Live<DeploymentView>| {
+        next(&app("older", "OnStall", stored), "older", live, Some("stuck")).rolled_back.map(|it| it.template_hash)
+    };
+    // The operator has given up the former release, or it was down while that release stalled.
+    for stored in [rolled_back_from("bad", "good"), json!({"lastAvailableTemplate": text("good")})] {
+        assert_eq!(given_up(&stored, &stalled(0, None)), None, "no pod of this release exists yet");
+        assert_eq!(given_up(&stored, &stalled(1, None)), Some(hash_of("older")), "its pod does not become available");
+        assert_eq!(
+            given_up(&stored, &stalled(0, Some("exceeded quota: q"))),
+            Some(hash_of("older")),
+            "no pod may exist"
+        );
+    }
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub struct MemcachedSpec {
     pub size: i32,
 
     /// Image of memcached; its entrypoint must be memcached. Default: the operator's --memcached-image,
-    /// docker.io/library/memcached:1.6. status.image shows the image in use.
+    /// docker.io/library/memcached:1.6. status.image shows the image that the pods run.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [{
         "rule": r"self.matches('^\\S+$')",
@@ -310,7 +310,7 @@ pub struct MemcachedStatus {
     #[schemars(length(max = 256))]
     pub label_selector: String,
 
-    /// The image of memcached in use.
+    /// The image that all pods run. During a change, this is the image before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub image: Option<String>,

@@ -5,8 +5,9 @@ use crate::samples;
 
 const NOW: &str = "2026-11-21T10:10:00Z";
 
-/// A reason of the Deployment's own condition `Progressing`.
+/// Reasons of the Deployment's own condition `Progressing`.
 const ONGOING: &str = "ReplicaSetUpdated";
+const COMPLETE: &str = "NewReplicaSetAvailable";
 
 /// A Deployment at generation 2 with `[replicas, updated, ready]`, and `reason` in its condition `Progressing`.
 fn deployment(observed: i64, [replicas, updated, ready]: [i32; 3], reason: &str) -> Live<DeploymentView> {
@@ -83,7 +84,7 @@ fn conditions_have_reasons_and_messages_about_nodes() {
 }
 
 #[test]
-fn status_reports_nodes_endpoints_counts_and_image() {
+fn status_reports_nodes_endpoints_and_counts() {
     let pods = [ready_pod("b", "fd00::2"), ready_pod("a", "10.0.0.1"), unpullable_pod("c")];
     let report = of(&memcached(3), Some(&deployment(2, [3, 2, 2], ONGOING)), &pods, at(NOW));
     assert_eq!(
@@ -95,10 +96,24 @@ fn status_reports_nodes_endpoints_counts_and_image() {
             "readyReplicas": 2,
             "updatedReplicas": 2,
             "labelSelector": "app.kubernetes.io/instance=memcached-sample,app.kubernetes.io/name=memcached",
-            "image": "docker.io/library/memcached:1.6",
             "conditions": [],
         })
     );
+}
+
+#[test]
+fn status_image_is_the_fully_rolled_out_one() {
+    let (before, now) = ("docker.io/library/memcached:1.5", "docker.io/library/memcached:1.6");
+    let image = |stored: Option<&str>, observed: i64, counts: [i32; 3], reason: &str| {
+        let status = stored.map(|image| MemcachedStatus { image: Some(image.to_owned()), ..Default::default() });
+        let memcached = Memcached { status, ..memcached(3) };
+        of(&memcached, Some(&deployment(observed, counts, reason)), &[], at(NOW)).status.image
+    };
+    assert_eq!(image(None, 2, [3, 3, 1], ONGOING), None, "no image has been rolled out yet");
+    assert_eq!(image(Some(before), 1, [3, 3, 3], COMPLETE).as_deref(), Some(before), "the new one is not observed");
+    assert_eq!(image(Some(before), 2, [4, 1, 3], ONGOING).as_deref(), Some(before), "three pods run the former one");
+    assert_eq!(image(Some(before), 2, [3, 3, 3], ONGOING).as_deref(), Some(now));
+    assert_eq!(image(None, 2, [3, 3, 2], COMPLETE).as_deref(), Some(now), "a pod died later");
 }
 
 #[test]
