@@ -1,6 +1,8 @@
 //! The operations on a registry. Each can be repeated: what the registry has already is not sent again.
 
-use std::collections::BTreeSet;
+mod direct;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,20 +10,23 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use futures::TryStreamExt as _;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use images::Digest;
 use images::reference::Repository;
 use oci_client::client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
 use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::manifest::{
     IMAGE_MANIFEST_LIST_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE,
+    OciImageIndex,
 };
 use oci_client::secrets::RegistryAuth;
+use oci_client::token_cache::RegistryTokenType;
 use oci_client::{Reference, RegistryOperation};
 use tokio::sync::Mutex;
 
-use crate::retry::{Verdict, status, verdict};
-use crate::{Credentials, Retry};
+use crate::error::Error;
+use crate::retry::{Verdict, status};
+use crate::{Credentials, Retry, token};
 
 /// The manifests that this client takes.
 const MANIFESTS: &[&str] =
@@ -32,6 +37,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// The time from the beginning of a request to the head of its answer, and the longest silence after that. A layer of the image takes
 /// minutes on a slow line.
 const ANSWER: Duration = Duration::from_mins(10);
+/// The time for a request on which nothing depends.
+const COURTESY: Duration = Duration::from_secs(10);
+/// The name of this client.
+const AGENT: &str = concat!("registry-client/", env!("CARGO_PKG_VERSION"));
 
 /// How to reach a registry.
 #[derive(Clone, Default)]
@@ -74,8 +83,6 @@ pub enum Name {
 pub enum Pushed {
     /// Nothing: the registry had it already.
     Existed,
-    /// The registry took it from another of its repositories, without an upload.
-    Mounted,
     /// It was sent.
     Uploaded,
 }
@@ -96,9 +103,14 @@ pub struct Client {
     auth: RegistryAuth,
     /// Sends a blob in one request, as most registries prefer it.
     whole: oci_client::Client,
-    /// The repositories for which there has been a token.
-    authorized: Mutex<BTreeSet<(String, RegistryOperation)>>,
+    /// Sends the requests that the library lacks.
+    direct: reqwest::Client,
+    /// What the registry wants from this user, for each repository for which the client has found it out.
+    tokens: Mutex<Tokens>,
 }
+
+/// The token or the password; `None` if the registry wants none.
+type Tokens = BTreeMap<(String, RegistryOperation), Option<RegistryTokenType>>;
 
 impl Client {
     /// A client of `registry`, a host with an optional port such as `ghcr.io`. Sends no request yet.
@@ -110,17 +122,33 @@ impl Client {
         drop(rustls::crypto::ring::default_provider().install_default()); // fails if it is installed already
         let auth = options.credentials.of(registry)?;
         let whole = oci_client::Client::try_from(configuration(registry, &options, true))?;
-        Ok(Self { registry: registry.to_owned(), options, auth, whole, authorized: Mutex::default() })
+        let direct = direct::client(&options)?;
+        Ok(Self { registry: registry.to_owned(), options, auth, whole, direct, tokens: Mutex::default() })
     }
 
-    /// Puts a blob into the repository `to`. If the repository `from` of the same registry has it, the
-    /// client lets the registry take it from there.
-    pub async fn push_blob(&self, to: &Repository, blob: &Bytes, from: Option<&Repository>) -> Result<Pushed> {
+    /// Checks that this user may push to the repository. The client begins an upload and cancels it, so it sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the registry refuses the upload, or there is no such registry.
+    pub async fn check_push(&self, to: &Repository) -> Result<()> {
+        let reference = self.reference(to, &Name::Tag("latest".to_owned()))?; // an upload has no name yet
+        let operations = [RegistryOperation::Pull, RegistryOperation::Push];
+        let upload = self.retrying(&reference, &operations, || self.begin_upload(&reference)).await;
+        if let Some(upload) = upload.with_context(|| format!("could not begin an upload to {to}"))? {
+            // Not every registry can cancel. One that cannot forgets the upload by itself.
+            let cancel = self.request(Method::DELETE, upload, &reference, RegistryOperation::Push).await;
+            drop(cancel.timeout(COURTESY).send().await);
+        }
+        Ok(())
+    }
+
+    /// Puts a blob into the repository `to`.
+    pub async fn push_blob(&self, to: &Repository, blob: &Bytes) -> Result<Pushed> {
         let digest = Digest::of(blob);
         let name = self.reference(to, &Name::Digest(digest.clone()))?;
-        let source = from.map(|from| self.reference(from, &Name::Digest(digest.clone()))).transpose()?;
         let operations = [RegistryOperation::Pull, RegistryOperation::Push];
-        self.retrying(&name, &operations, || self.put_blob(&name, &digest, blob, source.as_ref()))
+        self.retrying(&name, &operations, || self.put_blob(&name, &digest, blob))
             .await
             .with_context(|| format!("could not push the blob {digest} to {to}"))
     }
@@ -168,7 +196,7 @@ impl Client {
         let reference = self.reference(of, name)?;
         let pull = || async {
             let pulled = self.whole.pull_manifest_raw(&reference, &self.auth, MANIFESTS).await;
-            present(pulled.map(|(content, _)| content))
+            present(pulled.map(|(content, _)| content)).map_err(Error::from)
         };
         let content = self.retrying(&reference, &[RegistryOperation::Pull], pull).await;
         let content = content.with_context(|| format!("could not pull {of}{name}"))?;
@@ -179,10 +207,26 @@ impl Client {
     /// this list them in an index under a tag, which this reads too.
     pub async fn referrers(&self, of: &Repository, subject: &Digest) -> Result<Vec<Digest>> {
         let reference = self.reference(of, &Name::Digest(subject.clone()))?;
-        let pull = || self.whole.pull_referrers(&reference, None);
-        let index = self.retrying(&reference, &[RegistryOperation::Pull], pull).await;
-        let index = index.with_context(|| format!("could not list what refers to {of}@{subject}"))?;
+        let what = || format!("could not list what refers to {of}@{subject}");
+        let ask = || self.ask_for_referrers(&reference, subject);
+        let listed = self.retrying(&reference, &[RegistryOperation::Pull], ask).await.with_context(what)?;
+        let index = match listed {
+            Some(index) => index,
+            None => match self.list_of_referrers(of, subject).await? {
+                Some(index) => index.content,
+                None => return Ok(Vec::new()),
+            },
+        };
+        let index: OciImageIndex = serde_json::from_slice(&index).with_context(what)?;
         index.manifests.iter().map(|entry| Digest::parse(&entry.digest)).collect()
+    }
+
+    /// The index under the tag that the specification prescribes for registries without the API for referrers; `None` if there is
+    /// none.
+    pub async fn list_of_referrers(&self, of: &Repository, subject: &Digest) -> Result<Option<Manifest>> {
+        let found = self.manifest(of, &Name::of_referrers(subject)).await?;
+        // GitLab takes the tag for the digest, and answers with the subject itself.
+        Ok(found.filter(|index| index.digest != *subject))
     }
 
     /// Fetches the blob with this digest and this length in bytes.
@@ -195,7 +239,7 @@ impl Client {
         let pull = || async {
             let mut pieces = self.whole.pull_blob_stream(&reference, digest.to_string().as_str()).await?.stream;
             let mut blob = Vec::new();
-            while let Some(piece) = pieces.try_next().await? {
+            while let Some(piece) = pieces.try_next().await.map_err(OciDistributionError::from)? {
                 blob.extend_from_slice(&piece);
                 if blob.len() as u64 > size {
                     break; // the caller refuses it
@@ -209,39 +253,28 @@ impl Client {
         Ok(blob)
     }
 
-    async fn put_blob(
-        &self,
-        name: &Reference,
-        digest: &Digest,
-        blob: &Bytes,
-        source: Option<&Reference>,
-    ) -> Result<Pushed, OciDistributionError> {
+    async fn put_blob(&self, name: &Reference, digest: &Digest, blob: &Bytes) -> Result<Pushed, Error> {
         let digest = digest.to_string();
         if self.whole.blob_exists(name, &digest).await? {
             return Ok(Pushed::Existed);
         }
-        if let Some(source) = source {
-            match self.whole.mount_blob(name, source, &digest).await {
-                Ok(()) => return Ok(Pushed::Mounted),
-                Err(error) if verdict(&error) == Verdict::Later => return Err(error),
-                Err(_) => {} // the registry does not mount, or this user may not read the other repository
+        match self.whole.push_blob(name, blob.clone(), &digest).await {
+            Err(error) if goes_only_in_pieces(&error) => {
+                let mut pieces = oci_client::Client::try_from(configuration(&self.registry, &self.options, false))?;
+                pieces.tokens = self.whole.tokens.clone();
+                pieces.store_auth_if_needed(name.resolve_registry(), &self.auth).await;
+                pieces.push_blob(name, blob.clone(), &digest).await?;
+            }
+            uploaded => {
+                uploaded?;
             }
         }
-        let uploaded = match self.whole.push_blob(name, blob.clone(), &digest).await {
-            Err(error) if goes_only_in_pieces(&error) => {
-                let pieces = configuration(&self.registry, &self.options, false);
-                let pieces = oci_client::Client::try_from(pieces)?;
-                pieces.auth(name, &self.auth, RegistryOperation::Push).await?;
-                pieces.push_blob(name, blob.clone(), &digest).await
-            }
-            uploaded => uploaded,
-        };
-        uploaded.map(|_| Pushed::Uploaded)
+        Ok(Pushed::Uploaded)
     }
 
     /// The digest of the manifest with this name, without its content.
-    async fn present(&self, reference: &Reference) -> Result<Option<String>, OciDistributionError> {
-        present(self.whole.fetch_manifest_digest(reference, &self.auth).await)
+    async fn present(&self, reference: &Reference) -> Result<Option<String>, Error> {
+        present(self.whole.fetch_manifest_digest(reference, &self.auth).await).map_err(Error::from)
     }
 
     /// Performs a request until it succeeds, fails for good, or has failed too often.
@@ -249,7 +282,7 @@ impl Client {
         &self,
         reference: &Reference,
         operations: &[RegistryOperation],
-        request: impl AsyncFn() -> Result<T, OciDistributionError>,
+        request: impl AsyncFn() -> Result<T, Error>,
     ) -> Result<T> {
         let (mut failed, mut renew, mut renewed) = (0, false, false);
         loop {
@@ -262,12 +295,12 @@ impl Client {
                 Err(error) => error,
             };
             failed += 1;
-            renew = verdict(&error) == Verdict::Unauthorized && !renewed;
+            renew = error.verdict() == Verdict::Unauthorized && !renewed;
             renewed |= renew;
-            match verdict(&error) {
+            match error.verdict() {
                 Verdict::Later if failed < self.options.retry.attempts => {
                     let pause = self.options.retry.pause(failed);
-                    self.notify(&format!("{}; trying again in {:.1} s", explained(&error), pause.as_secs_f64()));
+                    self.notify(&format!("{}; trying again in {:.1} s", error.explained(), pause.as_secs_f64()));
                     tokio::time::sleep(pause).await;
                 }
                 Verdict::Unauthorized if renew => {}
@@ -275,7 +308,7 @@ impl Client {
                     let advice = format!("{} refuses these credentials: `docker login {0}`", self.registry);
                     return Err(error).context(advice);
                 }
-                Verdict::Later | Verdict::Never => return Err(anyhow::Error::msg(explained(&error))),
+                Verdict::Later | Verdict::Never => return Err(anyhow::Error::msg(error.explained())),
             }
         }
     }
@@ -286,14 +319,25 @@ impl Client {
         reference: &Reference,
         operations: &[RegistryOperation],
         renew: bool,
-    ) -> Result<(), OciDistributionError> {
-        let mut authorized = self.authorized.lock().await;
+    ) -> Result<(), Error> {
+        let mut tokens = self.tokens.lock().await;
+        if renew {
+            // All of them at once: if the token server is in trouble now, the next attempt still knows which ones it lacks.
+            tokens.retain(|(repository, _), _| repository != reference.repository());
+        }
+        let (registry, plain_http) = (self.address(reference), self.options.plain_http);
         for operation in operations {
             let key = (reference.repository().to_owned(), *operation);
-            if renew || !authorized.contains(&key) {
-                self.whole.auth(reference, &self.auth, *operation).await?;
-                authorized.insert(key);
+            if tokens.contains_key(&key) {
+                continue;
             }
+            let token = token::token(&self.direct, &registry, &key.0, *operation, &self.auth, plain_http).await?;
+            // The library renews a token that expires between two requests, at the same token server.
+            self.whole.store_auth_if_needed(reference.resolve_registry(), &self.auth).await;
+            if let Some(token) = &token {
+                self.whole.tokens.insert(reference, *operation, token.clone()).await;
+            }
+            tokens.insert(key, token);
         }
         Ok(())
     }
@@ -311,6 +355,24 @@ impl Client {
             Name::Tag(tag) => Reference::with_tag(registry.clone(), path.clone(), tag.clone()),
             Name::Digest(digest) => Reference::with_digest(registry.clone(), path.clone(), digest.to_string()),
         })
+    }
+}
+
+impl Name {
+    /// The tag under which clients list what refers to this manifest, in a registry that keeps no list itself.
+    pub fn of_referrers(subject: &Digest) -> Self {
+        Self::Tag(format!("sha256-{}", subject.hex()))
+    }
+}
+
+impl PlainHttp {
+    /// Whether to speak HTTP without encryption with this host.
+    pub(crate) fn allows(self, host: &str) -> bool {
+        match self {
+            Self::Allowed => true,
+            Self::Loopback => is_loopback(host),
+            Self::Never => false,
+        }
     }
 }
 
@@ -334,19 +396,20 @@ fn configuration(registry: &str, options: &Options, whole: bool) -> ClientConfig
         extra_root_certificates: options.authorities.iter().map(authority).collect(),
         connect_timeout: Some(CONNECT),
         read_timeout: Some(ANSWER),
-        user_agent: concat!("registry-client/", env!("CARGO_PKG_VERSION")),
+        user_agent: AGENT,
         ..ClientConfig::default()
     }
 }
 
 fn protocol(registry: &str, plain_http: PlainHttp) -> ClientProtocol {
     let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
-    let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    match plain_http {
-        PlainHttp::Allowed => ClientProtocol::Http,
-        PlainHttp::Loopback if loopback => ClientProtocol::Http,
-        PlainHttp::Loopback | PlainHttp::Never => ClientProtocol::Https,
-    }
+    if plain_http.allows(host) { ClientProtocol::Http } else { ClientProtocol::Https }
+}
+
+/// Whether the host is this machine. The host of a URL has an address of IPv6 in brackets.
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// `None` if the registry says that there is nothing of this name.
@@ -368,21 +431,6 @@ fn present<T>(answer: Result<T, OciDistributionError>) -> Result<Option<T>, OciD
 fn goes_only_in_pieces(error: &OciDistributionError) -> bool {
     let too_large = status(error) == Some(StatusCode::PAYLOAD_TOO_LARGE);
     too_large || matches!(error, OciDistributionError::PushNoDataError)
-}
-
-/// The error with its causes, which the library's own text omits for broken connections.
-fn explained(error: &OciDistributionError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text.push_str(": ");
-            text.push_str(&inner_text);
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]

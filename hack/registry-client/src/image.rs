@@ -40,7 +40,7 @@ pub async fn push_digest(
     let mut sent = Sent { digest: digest.clone(), bytes: 0 };
     for descriptor in manifest.layers.iter().chain([&manifest.config]) {
         let blob = read(store, &descriptor.digest)?;
-        sent.add(client.push_blob(to, &blob, None).await?, &blob);
+        sent.add(client.push_blob(to, &blob).await?, &blob);
     }
     let manifest = read(store, digest)?;
     sent.add(client.push_manifest(to, name, MANIFEST, &manifest).await?, &manifest);

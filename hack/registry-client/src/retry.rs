@@ -47,7 +47,6 @@ pub(crate) enum Verdict {
 pub(crate) fn verdict(error: &OciDistributionError) -> Verdict {
     use OciDistributionError as E;
     match error {
-        // The library does not tell whether the token server refused the password or was in trouble.
         E::UnauthorizedError { .. } | E::AuthenticationFailure(_) => Verdict::Unauthorized,
         E::RegistryError { envelope, .. } => {
             // An upload that the registry no longer knows starts anew.
@@ -61,13 +60,20 @@ pub(crate) fn verdict(error: &OciDistributionError) -> Verdict {
         E::IoError(_) => Verdict::Later,
         _ => match status(error) {
             Some(StatusCode::UNAUTHORIZED) => Verdict::Unauthorized,
-            Some(StatusCode::NOT_IMPLEMENTED) => Verdict::Never,
-            Some(StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) => Verdict::Later,
-            Some(status) if status.is_server_error() => Verdict::Later,
+            Some(status) if is_temporary(status) => Verdict::Later,
             // No answer, or an incomplete one.
             None if matches!(error, E::RequestError(_)) => Verdict::Later,
             Some(_) | None => Verdict::Never,
         },
+    }
+}
+
+/// Whether a server that answers with this status may answer with another one later.
+pub(crate) fn is_temporary(status: StatusCode) -> bool {
+    match status {
+        StatusCode::NOT_IMPLEMENTED => false,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => true,
+        status => status.is_server_error(),
     }
 }
 

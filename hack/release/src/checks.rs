@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use images::Digest;
 use semver::Version;
 
@@ -50,6 +50,24 @@ pub fn check(plan: &Plan) -> Result<Ready> {
         ([], Some(notes)) => Ok(Ready { commit, lock: Digest::of(read("Cargo.lock")?.as_bytes()), notes }),
         _ => bail!("this checkout is not ready for the release {version}:\n- {}", problems.join("\n- ")),
     }
+}
+
+/// Does this work, such as the builds, and checks that the checkout is afterwards what [`check`] has found. Otherwise the programs
+/// would have other sources than the commit that they name.
+///
+/// # Errors
+///
+/// Also if the work fails.
+pub fn unchanged_during<T>(plan: &Plan, ready: &Ready, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let done = work()?;
+    let now = check(plan).context("the checkout changed during the builds: leave it alone, and release again")?;
+    ensure!(
+        now == *ready,
+        "the checkout went from the commit {} to {} during the builds: leave it alone, and release again",
+        ready.commit,
+        now.commit
+    );
+    Ok(done)
 }
 
 /// The problem of a checkout with changes. They would be in the programs, but not in the commit that these name.

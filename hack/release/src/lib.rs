@@ -4,10 +4,10 @@
 //! Reading order:
 //!
 //! - [`plan`]: what a release consists of, and where it goes.
-//! - [`checks`]: whether the checkout is ready for it.
+//! - [`checks`]: whether the checkout is ready for it, and stays the same during the builds.
 //! - [`artifacts`]: puts everything together on this machine. [`package`] makes the chart, [`oci`] has the formats of registries,
 //!   [`statement`] says where everything comes from.
-//! - [`publish`]: sends it to the registry, the tags last. [`cosign`] signs it.
+//! - [`publish`]: asks the registry before the builds, and sends the release to it after them, the tags last. [`cosign`] signs it.
 //!
 //! `cargo xtask release` builds the images and calls these in turn.
 
@@ -23,6 +23,6 @@ pub mod publish;
 pub mod statement;
 
 pub use artifacts::{Artifacts, Image};
-pub use checks::{Ready, check};
+pub use checks::{Ready, check, unchanged_during};
 pub use plan::Plan;
-pub use publish::publish;
+pub use publish::{preflight, publish};

@@ -161,14 +161,18 @@ impl Attachment {
         Ok(Self { subject: subject.digest(), content, manifest, entry })
     }
 
-    /// The index that lists this attachment after those that `before` lists.
+    /// The index that lists this attachment after those that `before` lists, or in its place if `before` lists it already.
     pub fn listed_after(&self, before: Option<&[u8]>) -> Result<Document> {
         let mut list = match before {
             Some(list) => serde_json::from_slice(list)?,
             None => json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": []}),
         };
         let entry = serde_json::to_value(&self.entry)?;
-        list["manifests"].as_array_mut().context("this is not an index")?.push(entry);
+        let manifests = list["manifests"].as_array_mut().context("this is not an index")?;
+        match manifests.iter().position(|listed| listed["digest"] == entry["digest"]) {
+            Some(place) => manifests[place] = entry,
+            None => manifests.push(entry),
+        }
         document(INDEX, &list)
     }
 }
@@ -212,5 +216,25 @@ mod tests {
             assert_eq!(list["manifests"].as_array().unwrap().len(), place + 1);
         }
         assert!(ours.listed_after(Some(b"{}")).is_err());
+    }
+
+    #[test]
+    fn attachment_that_is_listed_already_is_listed_once() {
+        let subject = Document { media_type: INDEX, content: Bytes::from_static(b"{}") };
+        let attached = |content: &'static [u8]| {
+            Attachment::new(&subject, CYCLONEDX, Bytes::from_static(content), Annotations::new()).unwrap()
+        };
+        let (first, second) = (attached(b"first"), attached(b"second"));
+        let one = first.listed_after(None).unwrap();
+        let both = second.listed_after(Some(&*one.content)).unwrap();
+        for again in [&first, &second] {
+            assert_eq!(again.listed_after(Some(&*both.content)).unwrap(), both);
+        }
+        // The entry is ours, whatever another client has written for it.
+        let other = String::from_utf8(both.content.to_vec()).unwrap().replace(CYCLONEDX, "application/json");
+        let list: Value =
+            serde_json::from_slice(&second.listed_after(Some(other.as_bytes())).unwrap().content).unwrap();
+        let kinds: Vec<_> = list["manifests"].as_array().unwrap().iter().map(|entry| &entry["artifactType"]).collect();
+        assert_eq!(kinds, ["application/json", CYCLONEDX]);
     }
 }

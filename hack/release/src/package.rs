@@ -62,6 +62,11 @@ fn name_image(chart: &Path, image: &Repository, index: &Digest) -> Result<()> {
     fs::write(chart.join("values.yaml"), values)?;
     // By this file, the templates tell the default from a user's repository.
     fs::write(chart.join("files/images.yaml"), read("files/images.yaml")?.replace(old, &new))?;
+    // By this one, they restore what a user's null has removed.
+    let mut defaults: Value = serde_saphyr::from_str(&read("files/defaults.yaml")?).context("files/defaults.yaml")?;
+    let default = defaults.pointer_mut("/values/image/digest").context("files/defaults.yaml has no image.digest")?;
+    *default = digest.clone().into();
+    fs::write(chart.join("files/defaults.yaml"), serde_json::to_string_pretty(&defaults)?)?; // JSON is YAML
     let row = |digest: &str| format!("| `image.digest` | `\"{digest}\"` |");
     let readme = read("README.md")?.replace(old, &new).replace(&row(""), &row(&digest));
     fs::write(chart.join("README.md"), readme)?;

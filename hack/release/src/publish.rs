@@ -14,6 +14,26 @@ use crate::oci::{Annotations, Attachment, Document, EMPTY_CONFIG};
 use crate::statement::{IN_TOTO, Statement};
 use crate::{Artifacts, Plan};
 
+/// Asks the registry before the builds, which take long: whether this user may push, and what the version has there already. Returns
+/// a line for each tag of the version that exists. A release that broke off, or is complete, goes on only with the same digests.
+///
+/// # Errors
+///
+/// If there is no such registry, or it refuses this user.
+pub async fn preflight(client: &Client, plan: &Plan) -> Result<Vec<String>> {
+    let (repositories, tag) = ([plan.image(), plan.chart()], Name::Tag(plan.version.to_string()));
+    for repository in &repositories {
+        client.check_push(repository).await?;
+    }
+    let mut released = Vec::new();
+    for repository in &repositories {
+        if let Some(digest) = client.digest(repository, &tag).await? {
+            released.push(format!("{repository}{tag} exists with the digest {digest}"));
+        }
+    }
+    Ok(released)
+}
+
 /// Pushes the release, with signatures if there is a signer. Returns how many bytes crossed the network; 0 if the registry had
 /// everything already.
 ///
@@ -48,7 +68,7 @@ pub async fn publish(
         bytes += attach(client, &image, bill).await?;
     }
     for blob in [&artifacts.package.config, &artifacts.package.content] {
-        bytes += sent(client.push_blob(&chart, blob, None).await?, blob);
+        bytes += sent(client.push_blob(&chart, blob).await?, blob);
     }
     for (repository, document) in tagged {
         bytes += push(client, repository, &Name::Digest(document.digest()), document).await?;
@@ -122,7 +142,7 @@ async fn attached(client: &Client, repository: &Repository, referrer: &Digest, k
 pub async fn attach(client: &Client, repository: &Repository, attachment: &Attachment) -> Result<u64> {
     let mut bytes = 0;
     for blob in [&Bytes::from_static(EMPTY_CONFIG), &attachment.content] {
-        bytes += sent(client.push_blob(repository, blob, None).await?, blob);
+        bytes += sent(client.push_blob(repository, blob).await?, blob);
     }
     let digest = attachment.manifest.digest();
     bytes += push(client, repository, &Name::Digest(digest.clone()), &attachment.manifest).await?;
@@ -130,8 +150,8 @@ pub async fn attach(client: &Client, repository: &Repository, attachment: &Attac
         return Ok(bytes);
     }
     // The registry keeps no list itself. Then the client keeps one, under a tag that the specification prescribes.
-    let tag = Name::Tag(format!("sha256-{}", attachment.subject.hex()));
-    let before = client.manifest(repository, &tag).await?;
+    let tag = Name::of_referrers(&attachment.subject);
+    let before = client.list_of_referrers(repository, &attachment.subject).await?;
     let list = attachment.listed_after(before.as_ref().map(|list| &*list.content));
     push(client, repository, &tag, &list.with_context(|| format!("{repository}{tag}"))?).await?;
     Ok(bytes)

@@ -81,11 +81,78 @@ async fn password_buys_tokens_and_an_expired_token_is_renewed() {
 
     generation.fetch_add(1, Ordering::Relaxed);
     let blob = Bytes::from_static(b"later");
-    user.push_blob(&repository, &blob, None).await.unwrap();
+    user.push_blob(&repository, &blob).await.unwrap();
 
     let other_user = proxy.client(login(folder.path(), address, "user", "wrong"));
-    let error = format!("{:#}", other_user.push_blob(&repository, &blob, None).await.unwrap_err());
+    let error = format!("{:#}", other_user.push_blob(&repository, &blob).await.unwrap_err());
     assert!(error.contains("Authentication failure"), "{error}");
+}
+
+/// A registry that sends its clients to this token server.
+fn sends_to(token_server: &str) -> impl FnMut(&Seen) -> Fate + Send + use<> {
+    let challenge = format!("Bearer realm=\"{token_server}\",service=\"test\"");
+    move |_| Fate::Answer(401, vec![("www-authenticate", challenge.clone())], String::new())
+}
+
+#[tokio::test]
+async fn token_server_may_be_in_trouble_for_a_while() {
+    let registry = Registry::start().unwrap();
+    let proxy = Proxy::before(&registry).await;
+    let (address, folder) = (proxy.address, tempfile::tempdir().unwrap());
+    let user = proxy.client(login(folder.path(), address, "user", "secret"));
+    let (mut rule, mut troubles) = (token_server(address, Arc::default()), 0);
+    proxy.decide(move |_, request| {
+        if request.uri.path() == "/token" && troubles < 3 {
+            troubles += 1;
+            return Fate::status(503);
+        }
+        rule(request)
+    });
+    user.push_blob(&proxy.repository("app"), &Bytes::from_static(b"x")).await.unwrap();
+}
+
+#[tokio::test]
+async fn lasting_trouble_of_the_token_server_is_no_refusal() {
+    let registry = Registry::start().unwrap();
+    let proxy = Proxy::before(&registry).await;
+    let (address, folder) = (proxy.address, tempfile::tempdir().unwrap());
+    let user = proxy.client(login(folder.path(), address, "user", "secret"));
+    let (repository, blob) = (proxy.repository("app"), Bytes::from_static(b"x"));
+    let token_server = format!("http://{address}/token");
+    for (trouble, says) in [(Fate::status(503), "answers 503"), (Fate::BreakBefore, "does not answer")] {
+        let mut rule = sends_to(&token_server);
+        proxy.decide(move |_, request| if request.uri.path() == "/token" { trouble.clone() } else { rule(request) });
+        let error = format!("{:#}", user.push_blob(&repository, &blob).await.unwrap_err());
+        assert!(error.contains(&format!("the token server {token_server} {says}")), "{error}");
+        assert!(!error.contains("docker login"), "{error}");
+        let asked = proxy.seen().iter().filter(|request| request.uri.path() == "/token").count();
+        assert!(asked >= 4, "it asked only {asked} times");
+    }
+
+    // A server that is not there.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let token_server = format!("http://{}/token", listener.local_addr().unwrap());
+    drop(listener);
+    let mut rule = sends_to(&token_server);
+    proxy.decide(move |_, request| rule(request));
+    let error = format!("{:#}", user.push_blob(&repository, &blob).await.unwrap_err());
+    assert!(error.contains(&format!("the token server {token_server} does not answer")), "{error}");
+    assert!(!error.contains("docker login"), "{error}");
+    assert_eq!(proxy.seen().len(), 4, "one question to the registry for each attempt");
+}
+
+#[tokio::test]
+async fn no_password_goes_to_a_token_server_without_encryption() {
+    let registry = Registry::start().unwrap();
+    let proxy = Proxy::before(&registry).await;
+    let folder = tempfile::tempdir().unwrap();
+    let user = proxy.client(login(folder.path(), proxy.address, "user", "secret"));
+    let mut rule = sends_to("http://token.invalid/token");
+    proxy.decide(move |_, request| rule(request));
+    let pushed = user.push_blob(&proxy.repository("app"), &Bytes::from_static(b"x")).await;
+    let error = format!("{:#}", pushed.unwrap_err());
+    assert!(error.contains("http://token.invalid/token, which has no encryption"), "{error}");
+    assert_eq!(proxy.seen().len(), 1, "it tried again");
 }
 
 /// The upload goes to a host of the registry's choice, which must not see the user's password.
@@ -105,7 +172,7 @@ async fn upload_elsewhere_carries_no_password() {
     });
     elsewhere.decide(|_, _| Fate::Answer(201, vec![("location", "/v2/app/blobs/x".to_owned())], String::new()));
     let user = proxy.client(login(folder.path(), proxy.address, "user", "secret"));
-    user.push_blob(&repository, &Bytes::from_static(b"content"), None).await.unwrap();
+    user.push_blob(&repository, &Bytes::from_static(b"content")).await.unwrap();
     let (seen, elsewhere) = (proxy.seen(), elsewhere.seen());
     assert!(seen.iter().any(|request| request.authorization.is_some()));
     assert_eq!(elsewhere.len(), 1);
@@ -133,9 +200,8 @@ async fn encrypted_registry_needs_a_trusted_authority() {
         Client::new(&host, options).unwrap()
     };
     let repository = images::reference::Repository::parse(&format!("{host}/app")).unwrap();
-    let error = trusting(None).push_blob(&repository, &Bytes::from_static(b"x"), None).await.unwrap_err();
+    let error = trusting(None).push_blob(&repository, &Bytes::from_static(b"x")).await.unwrap_err();
     assert!(format!("{error:#}").contains("certificate"), "{error:#}");
-    let pushed =
-        trusting(Some(authority_pem.into_bytes())).push_blob(&repository, &Bytes::from_static(b"x"), None).await;
+    let pushed = trusting(Some(authority_pem.into_bytes())).push_blob(&repository, &Bytes::from_static(b"x")).await;
     pushed.unwrap();
 }

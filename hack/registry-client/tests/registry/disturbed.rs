@@ -59,7 +59,7 @@ async fn finished_upload_is_not_repeated() {
     let proxy = Proxy::before(&registry).await;
     let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
     proxy.decide(|_, request| if request.method == "PUT" { Fate::BreakAfter } else { Fate::Pass });
-    client.push_blob(&repository, &vec![3; 50_000].into(), None).await.unwrap();
+    client.push_blob(&repository, &vec![3; 50_000].into()).await.unwrap();
     let sent: usize = proxy.seen().iter().map(|request| request.sent).sum();
     assert_eq!(sent, 50_000);
 }
@@ -73,7 +73,7 @@ async fn lasting_trouble_is_reported_after_some_attempts() {
     for (fault, expected) in [(Fate::status(503), "503"), (Fate::BreakBefore, "connection closed")] {
         let fault_again = fault.clone();
         proxy.decide(move |_, request| if request.method == "POST" { fault_again.clone() } else { Fate::Pass });
-        let error = format!("{:#}", client.push_blob(&repository, &blob, None).await.unwrap_err());
+        let error = format!("{:#}", client.push_blob(&repository, &blob).await.unwrap_err());
         assert!(error.contains(expected) && error.contains(&repository.to_string()), "{error}");
         let attempts = proxy.seen().iter().filter(|request| request.method == "POST").count();
         assert_eq!(attempts, 4, "{fault:?}");
@@ -89,8 +89,24 @@ async fn refusal_is_reported_at_once() {
         // 507 is not temporary for its user, but every 5xx is retried.
         let attempts = if status < 500 { 1 } else { 4 };
         proxy.decide(move |_, request| if request.method == "POST" { Fate::status(status) } else { Fate::Pass });
-        let error = format!("{:#}", client.push_blob(&repository, &vec![3; 50].into(), None).await.unwrap_err());
+        let error = format!("{:#}", client.push_blob(&repository, &vec![3; 50].into()).await.unwrap_err());
         assert!(error.contains(&status.to_string()), "{error}");
         assert_eq!(proxy.seen().iter().filter(|request| request.method == "POST").count(), attempts, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn push_that_the_registry_forbids_is_found_without_a_push() {
+    let registry = Registry::start().unwrap();
+    let proxy = Proxy::before(&registry).await;
+    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    for (status, attempts) in [(403, 1), (404, 1), (503, 4)] {
+        let answer = Fate::Answer(status, vec![], "why".to_owned());
+        proxy.decide(move |_, request| if request.method == "POST" { answer.clone() } else { Fate::Pass });
+        let error = format!("{:#}", client.check_push(&repository).await.unwrap_err());
+        assert!(error.contains(&format!("upload to {repository}")), "{error}");
+        assert!(error.contains(&status.to_string()) && error.contains("why"), "{error}");
+        let seen = proxy.seen();
+        assert_eq!(seen.iter().filter(|request| request.method == "POST").count(), attempts, "{status}");
     }
 }

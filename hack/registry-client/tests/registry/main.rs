@@ -6,3 +6,4 @@ mod access;
 mod disturbed;
 mod kit;
 mod push;
+mod referrers;

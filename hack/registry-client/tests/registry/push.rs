@@ -19,7 +19,7 @@ pub(crate) async fn push(
 ) -> anyhow::Result<Vec<Pushed>> {
     let mut pushed = Vec::new();
     for blob in &content.blobs {
-        pushed.push(client.push_blob(to, blob, None).await?);
+        pushed.push(client.push_blob(to, blob).await?);
     }
     let manifest = Name::Digest(Digest::of(&content.manifest));
     pushed.push(client.push_manifest(to, &manifest, MANIFEST, &content.manifest).await?);
@@ -97,26 +97,41 @@ async fn large_blob_goes_in_pieces_if_the_registry_refuses_it_whole() {
 }
 
 #[tokio::test]
-async fn blob_of_another_repository_is_mounted() {
+async fn empty_blob_can_be_pushed() {
+    let registry = Registry::start().unwrap();
+    let (client, repository) = (client(registry.address, Credentials::Anonymous), repository(registry.address, "app"));
+    let empty = Bytes::new();
+    assert_eq!(client.push_blob(&repository, &empty).await.unwrap(), Pushed::Uploaded);
+    assert_eq!(client.blob(&repository, &Digest::of(&empty), 0).await.unwrap(), empty);
+}
+
+/// Its upload begins and ends, so that no registry keeps it.
+#[tokio::test]
+async fn question_whether_a_push_is_allowed_sends_nothing() {
     let registry = Registry::start().unwrap();
     let proxy = Proxy::before(&registry).await;
-    let (one, other, third) = (proxy.repository("one"), proxy.repository("other"), proxy.repository("third"));
-    let client = proxy.client(Credentials::Anonymous);
-    let blob = Bytes::from(vec![7; 100_000]);
-    client.push_blob(&one, &blob, None).await.unwrap();
-    proxy.seen();
+    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("team/app"));
+    client.check_push(&repository).await.unwrap();
+    let seen = proxy.seen();
+    let uploads: Vec<_> = seen.iter().filter(|it| it.uri.path().starts_with("/v2/team/app/blobs/uploads/")).collect();
+    let of: Vec<_> = uploads.iter().map(|request| (request.method.as_str(), request.status)).collect();
+    assert_eq!(of, [("POST", Some(202)), ("DELETE", Some(204))]);
+    assert!(seen.iter().all(|request| request.sent == 0), "{seen:?}");
+}
 
-    assert_eq!(client.push_blob(&other, &blob, Some(&one)).await.unwrap(), Pushed::Mounted);
-    assert!(proxy.seen().iter().all(|request| request.sent == 0), "the blob crossed the network");
-    assert_eq!(client.blob(&other, &Digest::of(&blob), 100_000).await.unwrap(), blob);
-
-    // A repository without the blob cannot give it.
-    let unknown = Bytes::from_static(b"unknown");
-    assert_eq!(client.push_blob(&third, &unknown, Some(&one)).await.unwrap(), Pushed::Uploaded);
-    assert_eq!(client.blob(&third, &Digest::of(&unknown), 7).await.unwrap(), unknown);
-    let empty = Bytes::new();
-    assert_eq!(client.push_blob(&third, &empty, None).await.unwrap(), Pushed::Uploaded);
-    assert_eq!(client.blob(&third, &Digest::of(&empty), 0).await.unwrap(), empty);
+#[tokio::test]
+async fn upload_that_the_registry_cannot_cancel_does_no_harm() {
+    let registry = Registry::start().unwrap();
+    let proxy = Proxy::before(&registry).await;
+    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    for fate in [Fate::status(405), Fate::BreakBefore] {
+        proxy.decide(move |_, request| if request.method == Method::DELETE { fate.clone() } else { Fate::Pass });
+        client.check_push(&repository).await.unwrap();
+        let cancelled = proxy.seen().iter().filter(|request| request.method == Method::DELETE).count();
+        assert!(cancelled > 0);
+    }
+    proxy.decide(|_, request| if request.method == Method::POST { Fate::status(202) } else { Fate::Pass });
+    client.check_push(&repository).await.unwrap(); // an answer without a Location
 }
 
 #[tokio::test]
@@ -152,7 +167,7 @@ async fn blob_with_another_length_is_refused() {
     let registry = Registry::start().unwrap();
     let (client, repository) = (client(registry.address, Credentials::Anonymous), repository(registry.address, "app"));
     let blob = Bytes::from(vec![1; 1000]);
-    client.push_blob(&repository, &blob, None).await.unwrap();
+    client.push_blob(&repository, &blob).await.unwrap();
     for size in [0, 999, 1001] {
         let error = client.blob(&repository, &Digest::of(&blob), size).await.unwrap_err();
         assert!(error.to_string().ends_with(&format!("does not have {size} bytes")), "{error}");
@@ -197,7 +212,7 @@ async fn own_registry_serves_this_client_and_refuses_its_push() {
     assert_eq!(manifest.content, image.manifest);
     let config = client.blob(&app, &Digest::of(&image.config), image.config.len() as u64).await.unwrap();
     assert_eq!(config, image.config);
-    let error = format!("{:#}", client.push_blob(&app, &Bytes::from_static(b"new"), None).await.unwrap_err());
+    let error = format!("{:#}", client.push_blob(&app, &Bytes::from_static(b"new")).await.unwrap_err());
     assert!(error.contains("405") && error.contains("read-only"), "{error}");
 }
 

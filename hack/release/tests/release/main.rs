@@ -11,6 +11,7 @@ use std::process::Command;
 
 use chart::helm::{Helm, Version, succeeded};
 use cluster::{Tool, Tools, progress};
+use images::reference::Repository;
 use images::{Digest, Platform};
 use registry::Registry;
 use registry_client::Name;
@@ -200,4 +201,54 @@ fn checkout_that_is_not_ready_names_every_problem() {
     checkout.commit();
     let error = check(&plan).unwrap_err().to_string();
     assert!(!error.contains("commit or stash") && error.contains("no entry for 1.2.3"), "{error}");
+}
+
+#[test]
+fn checkout_that_changes_during_the_builds_is_not_released() {
+    let checkout = Checkout::new();
+    let plan = checkout.plan_for("127.0.0.1:1/team");
+    let ready = check(&plan).unwrap();
+    assert_eq!(release::unchanged_during(&plan, &ready, || Ok(1)).unwrap(), 1);
+    let edit = || {
+        checkout.write("new.txt", "");
+        Ok(())
+    };
+    let error = format!("{:#}", release::unchanged_during(&plan, &ready, edit).unwrap_err());
+    assert!(error.contains("during the builds") && error.contains("commit or stash new.txt"), "{error}");
+    let commit = || {
+        checkout.commit();
+        Ok(())
+    };
+    let error = format!("{:#}", release::unchanged_during(&plan, &ready, commit).unwrap_err());
+    let after = check(&plan).unwrap().commit;
+    assert!(error.contains(&ready.commit) && error.contains(&after) && error.contains("during the builds"), "{error}");
+    let failed = release::unchanged_during(&plan, &ready, || -> anyhow::Result<()> { anyhow::bail!("no compiler") });
+    assert_eq!(failed.unwrap_err().to_string(), "no compiler");
+}
+
+#[tokio::test]
+async fn registry_says_before_the_builds_what_it_has_of_the_version() {
+    let (registry, checkout) = (Registry::start().unwrap(), Checkout::new());
+    let (plan, store, client) = (checkout.plan(&registry), checkout.store(), kit::client(&registry));
+    assert_eq!(release::preflight(&client, &plan).await.unwrap(), Vec::<String>::new());
+    let artifacts = kit::assemble(&plan, &store, &[kit::image(&store, Platform::Amd64, "one")]);
+    release::publish(&client, &store, &plan, &artifacts, None).await.unwrap();
+    let released = release::preflight(&client, &plan).await.unwrap();
+    let line =
+        |repository: Repository, digest: Digest| format!("{repository}:{VERSION} exists with the digest {digest}");
+    assert_eq!(released, [line(plan.image(), artifacts.index.digest()), line(plan.chart(), artifacts.chart.digest())]);
+}
+
+#[tokio::test]
+async fn registry_that_refuses_the_user_is_found_before_the_builds() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("htpasswd");
+    // The password "secret" of `user`, as `htpasswd -B` writes it.
+    fs::write(&users, "user:$2b$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a\n").unwrap();
+    let registry = Registry::with(&json!({"htpasswd": {"realm": "test", "path": users}}), json!({})).unwrap();
+    let checkout = Checkout::new();
+    let plan = checkout.plan(&registry);
+    let error = format!("{:#}", release::preflight(&kit::client(&registry), &plan).await.unwrap_err());
+    assert!(error.contains(&format!("could not begin an upload to {}", plan.image())), "{error}");
+    assert!(error.contains(&format!("docker login {}", registry.address)), "{error}");
 }

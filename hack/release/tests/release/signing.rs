@@ -165,7 +165,7 @@ async fn tampered_chart_is_refused() {
     let released = Released::new().await;
     let Released { keys, plan, artifacts, client, .. } = &released;
     let package = Bytes::from_static(b"another package");
-    client.push_blob(&plan.chart(), &package, None).await.unwrap();
+    client.push_blob(&plan.chart(), &package).await.unwrap();
     let chart = oci::chart(&artifacts.package.config, &package, Annotations::new()).unwrap();
     let content = String::from_utf8(chart.content.to_vec()).unwrap();
     released.tamper(&plan.chart(), &artifacts.chart, &content).await;
