@@ -6,7 +6,7 @@
 
 {{/*
 The prefix of all names: the release's name, followed by the chart's name unless the release's name contains it. At most 35
-characters, since templates append up to 28, and the name of a Service has at most 63. A longer name is cut and ends with four
+characters, since templates append up to 28 in names of Services, which have at most 63. A longer name is cut and ends with four
 characters of its hash, so that two long names stay different.
 */}}
 {{- define "operators.fullname" -}}
@@ -71,8 +71,9 @@ as it is. Takes the root, the values of the image, its default tag and its name 
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
 {{- $default := get ($root.Files.Get "files/images.yaml" | fromYaml) (index . 3) -}}
-{{- if and $root.Values.imageRegistry (eq $image.repository $default) }}{{ trimSuffix "/" $root.Values.imageRegistry }}/{{ end -}}
-{{- $image.repository -}}
+{{- $repository := default $default $image.repository -}}
+{{- if and $root.Values.imageRegistry (eq $repository $default) }}{{ trimSuffix "/" $root.Values.imageRegistry }}/{{ end -}}
+{{- $repository -}}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default (index . 2) $image.tag }}{{ end -}}
 {{- end -}}
 

@@ -57,6 +57,26 @@ conversion. An empty object if there are none or webhooks are disabled. Takes th
 {{- if or $all.validating $all.mutating $all.definitions }}{{ toJson $all }}{{ else }}{{ dict | toJson }}{{ end -}}
 {{- end -}}
 
+{{/*
+The webhook configurations of a unit, as JSON: their entries by the name of the configuration. With cert-manager, each entry has a
+configuration of its own. cert-manager namely owns the field `caBundle` of the entry. If the entry disappeared from a configuration
+that stays, server-side apply would leave this field alone in it, and the API server would refuse the rest of an entry. The manager
+gives up this field after each write, so its entries can share a configuration. Takes the root, the unit and its entries of one kind.
+*/}}
+{{- define "operators.configurations" -}}
+{{- $root := index . 0 -}}
+{{- $unit := index . 1 -}}
+{{- $configurations := dict -}}
+{{- range $entry := index . 2 -}}
+{{- $name := $unit.name -}}
+{{- if $root.Values.webhooks.certManager.enabled -}}
+{{- $name = printf "%s-%s" (include "operators.fullname" $root) $entry.name -}}
+{{- end -}}
+{{- $_ := set $configurations $name (append (default list (get $configurations $name)) $entry) -}}
+{{- end -}}
+{{- toJson $configurations -}}
+{{- end -}}
+
 {{/* The CustomResourceDefinitions of an operator, as JSON. Takes the root and the name. */}}
 {{- define "operators.definitions" -}}
 {{- $definitions := list -}}

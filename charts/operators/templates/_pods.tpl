@@ -55,10 +55,10 @@
 {{- if $unit.webhooks }}
 - --webhook-bind-address=:{{ $values.webhooks.port }}
 - --webhook-service={{ $unit.name }}-webhooks
-- --webhook-configuration={{ $unit.name }}
 {{- if $values.webhooks.certManager.enabled }}
 - --webhook-cert-dir=/certificates/webhooks
 {{- else }}
+- --webhook-configuration={{ $unit.name }}
 - --webhook-cert-secret={{ $unit.name }}-webhook-certificate
 {{- end }}
 {{- else }}

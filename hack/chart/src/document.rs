@@ -1,10 +1,10 @@
-//! Writes `values.yaml`, `values.schema.json` and the table of values in the chart's README, all three from [`Values`] and its
-//! schema.
+//! Writes `values.yaml`, `values.schema.json`, the table of values in the chart's README and `files/defaults.yaml`, all from
+//! [`Values`] and its schema.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use anyhow::{Context as _, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::values::{Values, schema};
 
@@ -102,6 +102,20 @@ pub fn default_repositories() -> Result<BTreeMap<String, Value>> {
     Ok(keys()?.into_iter().filter_map(of).collect())
 }
 
+/// The content of `files/defaults.yaml`: all defaults, and the paths that null empties. Helm shows its templates neither
+/// `values.yaml` nor what a user's null has removed.
+pub fn defaults() -> Result<Value> {
+    let mut values = serde_json::to_value(Values::default())?;
+    // A release names its own image in `files/images.yaml`, from which the templates take a missing repository.
+    for image in default_repositories()?.keys() {
+        let image = values.pointer_mut(&format!("/{}", image.replace('.', "/"))).and_then(Value::as_object_mut);
+        image.context("no such image")?.remove("repository");
+    }
+    let emptied: Vec<String> =
+        keys()?.iter().filter(|key| key.is_emptied_by_null()).map(|key| key.path.join(".")).collect();
+    Ok(json!({"emptied": emptied, "values": values}))
+}
+
 fn keys() -> Result<Vec<Key>> {
     let mut keys = Vec::new();
     collect(&[], &schema().to_value(), &serde_json::to_value(Values::default())?, &mut keys)?;
@@ -128,6 +142,18 @@ impl Key {
         self.schema["description"].as_str().unwrap_or_default()
     }
 
+    /// Whether a user empties the value with null: a list, an open mapping, or a value for which null has a meaning of its own.
+    /// Null in place of any other value means the default.
+    fn is_emptied_by_null(&self) -> bool {
+        let may_be = |name: &str| match &self.schema["type"] {
+            Value::String(only) => only == name,
+            Value::Array(types) => types.iter().any(|one| one == name),
+            _ => false,
+        };
+        let is_repository = self.path.last().is_some_and(|last| last == "repository");
+        !self.is_group && (is_repository || ["array", "null", "object"].into_iter().any(may_be))
+    }
+
     /// The allowed values, if the schema lists them; otherwise empty.
     fn allowed(&self) -> Vec<&str> {
         self.schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
@@ -147,8 +173,6 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -176,5 +200,22 @@ mod tests {
     fn values_yaml_matches_defaults() {
         let read: Value = serde_saphyr::from_str(&values_yaml().expect("text")).expect("YAML");
         assert_eq!(read, serde_json::to_value(Values::default()).expect("JSON"));
+    }
+
+    #[test]
+    fn null_empties_lists_and_open_mappings_only() {
+        let defaults = defaults().expect("defaults");
+        let emptied = defaults["emptied"].as_array().expect("a list");
+        for path in
+            ["extraArgs", "resources", "replicas", "operators.crontab.maxConcurrentReconciles", "image.repository"]
+        {
+            assert!(emptied.contains(&json!(path)), "{path}");
+        }
+        for path in
+            ["image", "metrics.proxy.tls", "metrics.proxy.kind", "podDisruptionBudget.maxUnavailable", "topology"]
+        {
+            assert!(!emptied.contains(&json!(path)), "{path}");
+        }
+        assert_eq!(defaults["values"]["metrics"]["proxy"]["image"], json!({"digest": "", "tag": "v0.21.0"}));
     }
 }

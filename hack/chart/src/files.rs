@@ -26,6 +26,9 @@ const RUNBOOKS: &str = "files/runbooks.md";
 /// The default repositories of the chart's images, by which the templates tell a user's repository from the chart's.
 const IMAGES: &str = "files/images.yaml";
 
+/// The defaults that the templates restore where a user has set null.
+const DEFAULTS: &str = "files/defaults.yaml";
+
 /// The path of the conversion webhook, the same as in controller-runtime.
 const CONVERT: &str = "/convert";
 
@@ -51,6 +54,7 @@ pub fn generated() -> Result<Files> {
     let chart = Path::new(CHART);
     files.insert(chart.join(RUNBOOKS), include_str!("../../../docs/runbooks.md").to_owned());
     files.insert(chart.join(IMAGES), yaml(&document::default_repositories()?)?);
+    files.insert(chart.join(DEFAULTS), yaml(&document::defaults()?)?);
     files.insert(chart.join("values.yaml"), document::values_yaml()?);
     files.insert(chart.join("values.schema.json"), document::values_schema()?);
     Ok(files)

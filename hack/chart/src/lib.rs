@@ -3,7 +3,7 @@
 //! Reading order:
 //!
 //! - [`values`]: what users can set. It is the single source of `values.yaml`, its schema and its table.
-//! - [`document`]: writes these three.
+//! - [`document`]: writes these three, and the defaults for the templates.
 //! - [`files`]: the files of each operator. The chart's templates read them and name no operator.
 //! - [`helm`]: runs both majors of Helm, at the versions that `hack/tools` pins.
 //! - [`rendered`]: the output of Helm, as objects.

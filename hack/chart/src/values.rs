@@ -234,7 +234,7 @@ struct Webhooks {
     host_network: bool,
     /// What the API server does with a request when a webhook does not answer: reject it (`Fail`) or accept it (`Ignore`). Webhooks that only warn always use `Ignore`.
     failure_policy: FailurePolicy,
-    /// Label selector of the namespaces whose objects the webhooks check. They never check the namespace of the release and kube-system.
+    /// Label selector of the namespaces whose objects the webhooks check. They check neither the namespace of the release nor kube-system.
     namespace_selector: Open,
     /// Seconds that the API server waits for the answer of a webhook.
     #[schemars(range(min = 1, max = 30))]

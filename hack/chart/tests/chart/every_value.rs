@@ -10,7 +10,7 @@ use chart::{document, values::Values};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::kit::{for_each, helm};
+use crate::kit::{for_each, helm, render};
 
 /// Values that only parent charts and Helm read.
 const OF_PARENTS: [&str; 2] = ["enabled", "global"];
@@ -105,6 +105,15 @@ fn at(path: &str, value: Value) -> Value {
     path.rsplit('.').fold(value, |value, key| json!({key: value}))
 }
 
+/// Every third of these, another third for each seed. Each takes Helm a second. `CHART_VALUES=all`, or no seed, selects all.
+fn sample<T>(all: Vec<T>) -> Vec<T> {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse::<usize>().ok());
+    match seed.filter(|_| std::env::var_os("CHART_VALUES").is_none()) {
+        Some(seed) => all.into_iter().skip(seed % 3).step_by(3).collect(),
+        None => all,
+    }
+}
+
 #[test]
 fn every_value_has_an_effect() {
     let defaults = serde_json::to_value(Values::default()).unwrap();
@@ -113,6 +122,7 @@ fn every_value_has_an_effect() {
     let leaves: Vec<String> =
         paths.iter().filter(|path| !is_group(path) && !OF_PARENTS.contains(&path.as_str())).cloned().collect();
     assert!(leaves.len() > 100);
+    let leaves = sample(leaves);
     let text = |values: &Value| helm().template(values, &[]).map(|it| it.text).map_err(|error| format!("{error:#}"));
     let bases: BTreeSet<String> = leaves.iter().map(|path| base(path).to_string()).collect();
     let rendered = Mutex::new(BTreeMap::new());
@@ -138,6 +148,39 @@ fn every_value_has_an_effect() {
     });
     let without = without.into_inner();
     assert!(without.is_empty(), "{without:#?}");
+}
+
+/// A user may have commented out all keys of a group, and YAML reads the rest as null.
+#[test]
+fn a_group_that_is_null_has_its_defaults() {
+    let paths = document::paths().unwrap();
+    let is_group = |path: &&String| paths.iter().any(|other| other.starts_with(&format!("{path}.")));
+    let groups: Vec<String> = paths.iter().filter(is_group).cloned().collect();
+    assert!(groups.len() > 25, "{groups:?}");
+    for_each(sample(groups), |path| {
+        let mut without = base(&path);
+        let (group, key) = path.rsplit_once('.').unwrap_or(("", path.as_str()));
+        let pointer = if group.is_empty() { String::new() } else { format!("/{}", group.replace('.', "/")) };
+        if let Some(group) = without.pointer_mut(&pointer).and_then(Value::as_object_mut) {
+            group.remove(key);
+        }
+        let mut nulled = without.clone();
+        merge(&mut nulled, &at(&path, Value::Null));
+        assert!(render(&nulled).text == render(&without).text, "null changes {path} under {without}");
+    });
+}
+
+#[test]
+fn each_template_restores_the_defaults_first() {
+    let folder = chart::folder().join("templates");
+    for folder in [folder.join("tests"), folder] {
+        for file in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+            let is_partial = file.file_name().unwrap().to_string_lossy().starts_with('_');
+            let text = fs::read_to_string(&file).unwrap();
+            let first = "{{- include \"operators.defaults\" . -}}\n";
+            assert!(is_partial || text.starts_with(first), "{} begins with something else", file.display());
+        }
+    }
 }
 
 fn templates(folder: &Path) -> Vec<String> {

@@ -206,6 +206,36 @@ fn old_versions_are_served_only_with_webhooks() {
 }
 
 #[test]
+fn with_cert_manager_each_webhook_has_a_configuration_of_its_own() {
+    let configurations = |values: Value| {
+        let rendered = render(&values);
+        let all: Vec<Value> = rendered.of("ValidatingWebhookConfiguration").cloned().collect();
+        (all, flags(&rendered))
+    };
+    let (shared, own) = configurations(json!({}));
+    assert_eq!((shared.len(), shared[0]["metadata"]["name"].as_str()), (1, Some("operators-controller-manager")));
+    assert!(own.contains(&"--webhook-configuration=operators-controller-manager".to_owned()), "{own:?}");
+
+    let (single, own) = configurations(json!({"webhooks": {"certManager": {"enabled": true}}}));
+    assert!(!own.iter().any(|flag| flag.starts_with("--webhook-configuration")), "there is none of that name: {own:?}");
+    let entries = |all: &[Value]| {
+        let mut entries: Vec<Value> = all.iter().flat_map(|it| it["webhooks"].as_array().unwrap()).cloned().collect();
+        entries.sort_by_key(Value::to_string);
+        entries
+    };
+    assert_eq!(entries(&single), entries(&shared), "the entries themselves stay the same");
+    assert!(single.len() > 1);
+    for configuration in single {
+        let entries = configuration["webhooks"].as_array().unwrap();
+        assert_eq!(entries.len(), 1, "{configuration}");
+        let name = format!("operators-{}", entries[0]["name"].as_str().unwrap());
+        assert_eq!(configuration["metadata"]["name"], name);
+        let from = &configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
+        assert_eq!(*from, format!("{NAMESPACE}/operators-controller-manager-webhooks"));
+    }
+}
+
+#[test]
 fn booking_server_speaks_tls_with_a_certificate_that_the_operator_issues() {
     let provider = |values: Value| {
         let rendered = render(&values);
@@ -379,6 +409,7 @@ fn an_upgrade_says_how_to_go_back_without_loss() {
     let notes = |values: Value| notes(&values, &["--is-upgrade"]);
     let plain = notes(json!({}));
     assert!(plain.contains("do not use `helm rollback`") && plain.contains("--set crds.enabled=false\n"), "{plain}");
+    assert!(plain.contains("set crds.enabled=true again"), "later upgrades would reuse the value: {plain}");
     let tagged = notes(json!({"image": {"tag": "v2"}}));
     assert!(tagged.contains("--set crds.enabled=false,image.tag=FORMER-TAG\n"), "{tagged}");
     let pinned = notes(json!({"image": {"tag": "v2", "digest": format!("sha256:{}", "ab".repeat(32))}}));
@@ -388,6 +419,9 @@ fn an_upgrade_says_how_to_go_back_without_loss() {
     let unkept = notes(json!({"crds": {"keep": false}}));
     assert!(!unkept.contains("--set crds.enabled=false"), "{unkept}");
     assert!(unkept.contains("WARNING: there is no way back without loss (crds.keep=false)"), "{unkept}");
+    assert!(!unkept.contains("crds.enabled=true"), "{unkept}");
+    // The finalizers of objects block the deletion of their definition.
+    assert!(unkept.contains("delete all of these objects") && !plain.contains("delete all of these"), "{unkept}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::helm;
+use crate::kit::{helm, render};
 
 /// Returns Helm's error message for these values.
 ///
@@ -228,9 +228,23 @@ fn null_values_still_render() {
         json!({"leaderElection": {"leaseDuration": null}, "watchNamespaces": null, "commonAnnotations": null}),
         json!({"operators": {"memcached": null}}),
         json!({"metrics": {"serviceMonitor": {"interval": null}}}),
+        json!({"metrics": {"proxy": {"kind": "builtin", "tls": null}}}),
+        json!({"metrics": {"proxy": {"kind": "kube-rbac-proxy", "image": null, "tls": null}}}),
+        json!({"metrics": {"serviceMonitor": {"enabled": true, "tokenSecret": null}}}),
         json!({"resources": null, "podSecurityContext": null, "affinity": null}),
         json!({"image": {"tag": null}, "operators": {"memcached": {"image": null, "resources": null}}}),
     ] {
         helm().template(&values, &[]).unwrap_or_else(|error| panic!("{values}: {error:#}"));
     }
+}
+
+#[test]
+fn null_in_place_of_a_value_means_its_default() {
+    let nulls = json!({
+        "topology": null, "image": {"repository": null, "pullPolicy": null}, "leaderElection": {"retryPeriod": null},
+        "metrics": {"port": null, "proxy": {"kind": null, "tls": {"minVersion": null}}},
+        "telemetry": {"logLevel": null}, "webhooks": {"port": null, "failurePolicy": null}, "operators": {"foo": null},
+    });
+    let rendered = render(&nulls).text;
+    assert!(rendered == render(&json!({})).text, "a flag without a value would make a pod crash:\n{rendered}");
 }

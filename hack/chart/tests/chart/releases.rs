@@ -1,4 +1,5 @@
-//! What happens to users' objects when Helm rolls a release back or gives it another name, on a real API server without nodes.
+//! What happens to users' objects when Helm rolls a release back or gives it another name, and what a disabled operator leaves. On a
+//! real API server without nodes.
 
 use std::{fs, path::Path};
 
@@ -119,4 +120,72 @@ fn release_gets_another_name_without_a_loss_of_objects() {
         let after = world.get(&[OBJECT]);
         assert_eq!((&after["metadata"]["uid"], &after["spec"]), (&before["metadata"]["uid"], &before["spec"]));
     }
+}
+
+/// What cert-manager's injector does: it writes `caBundle` into each entry of this configuration.
+fn inject(world: &World, configuration: &str) {
+    let stored = world.get(&["validatingwebhookconfiguration", configuration]);
+    let entries = stored["webhooks"].as_array().unwrap();
+    let bundles = entries.iter().map(|entry| json!({"name": entry["name"], "clientConfig": {"caBundle": "Cg=="}}));
+    let patch = json!({
+        "apiVersion": stored["apiVersion"], "kind": stored["kind"], "metadata": {"name": configuration},
+        "webhooks": bundles.collect::<Vec<_>>(),
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), patch.to_string()).unwrap();
+    let apply = ["apply", "--server-side", "--field-manager=cert-manager-cainjector", "--filename"];
+    succeeded(world.cluster.kubectl(apply).arg(file.path())).unwrap();
+}
+
+#[test]
+fn disabled_operator_leaves_no_webhook_although_cert_manager_owns_a_field_of_it() {
+    for version in Version::ALL {
+        let Some(world) = World::new(version) else { return };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for kind in ["Certificate", "Issuer"] {
+            fs::write(file.path(), definition_of_cert_manager(kind).to_string()).unwrap();
+            succeeded(world.cluster.kubectl(["create", "--filename"]).arg(file.path())).unwrap();
+        }
+        let all = ["crd", "certificates.cert-manager.io", "issuers.cert-manager.io"];
+        succeeded(&mut world.cluster.kubectl([&["wait", "--for=condition=Established"], &all[..]].concat())).unwrap();
+
+        let managed = ["--set", "webhooks.enabled=true,webhooks.certManager.enabled=true"];
+        world.release("operators", &chart::folder(), &managed).unwrap();
+        let configurations = || {
+            let names = ["get", "validatingwebhookconfiguration", "--output=jsonpath={.items[*].metadata.name}"];
+            let names = succeeded(&mut world.cluster.kubectl(names)).unwrap();
+            names.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let before = configurations();
+        assert!(before.iter().any(|name| name.contains("crontab")), "{before:?}");
+        for name in &before {
+            inject(&world, name);
+        }
+
+        let fewer = [&managed[..], &["--set", "operators.crontab.enabled=false"]].concat();
+        world.release("operators", &chart::folder(), &fewer).unwrap();
+        let after = configurations();
+        assert_eq!(after.len(), before.len() - 1, "{version:?}: {after:?}");
+        for name in &after {
+            let stored = world.get(&["validatingwebhookconfiguration", name.as_str()]);
+            assert!(!stored["webhooks"].to_string().contains("crontab"), "{version:?}: {stored}");
+            assert_eq!(stored["webhooks"][0]["clientConfig"]["caBundle"], "Cg==", "{version:?}: {stored}");
+        }
+    }
+}
+
+/// A definition of a kind of cert-manager, which accepts any object.
+fn definition_of_cert_manager(kind: &str) -> Value {
+    let (group, singular) = ("cert-manager.io", kind.to_lowercase());
+    let plural = format!("{singular}s");
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]);
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced", "versions": versions,
+            "names": {"kind": kind, "listKind": format!("{kind}List"), "singular": singular, "plural": plural},
+        },
+    })
 }
