@@ -125,7 +125,7 @@ fn run_outside(cluster: &Cluster) -> Result<LocalProcess> {
     ensure!(child.wait()?.success(), "kubectl could not apply the definitions, see above");
 
     let mut build = workspace::cargo();
-    workspace::run(build.args(["build", "--quiet", "--package", "controller-manager"]), "see above")?;
+    workspace::run(build.args(["build", "--quiet", "--workspace", "--bin", "controller-manager"]), "see above")?;
     let program = workspace::root().join("target/debug/controller-manager");
     let log = cluster.state_dir().join("controller-manager.log");
     let file = std::fs::File::create(&log).with_context(|| format!("could not write {}", log.display()))?;

@@ -47,6 +47,12 @@ const STEPS: &[Step<Args>] = &[
         run: |_| whole("FAULT_PLANS", "test(/campaign::|proxied::|a15_|c5_/) | binary(in_memory)"),
     },
     Step {
+        name: "chart",
+        title: "the effect of every value of the chart",
+        needs: &["tools", "cluster"],
+        run: |_| whole("CHART_VALUES", "package(chart) & test(/^every_value::/)"),
+    },
+    Step {
         name: "fidelity",
         title: "20,000 random requests, to the model API server and to a real one",
         needs: &["tools", "cluster"],

@@ -1,4 +1,5 @@
-//! `cargo xtask release`: checks the checkout, builds the images, and publishes them with the chart and with signatures.
+//! `cargo xtask release`: checks the checkout and the registry, builds the images, and publishes them with the chart and with
+//! signatures.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use images::{Platform, Reference, Store, default_store, operator};
 use release::artifacts::Summary;
 use release::cosign::{Identity, Signer};
 use release::statement::Builder;
-use release::{Artifacts, Image, Plan, Ready, check, plan, publish};
+use release::{Artifacts, Image, Plan, Ready, check, plan, preflight, publish, unchanged_during};
 
 use crate::image::megabytes;
 use crate::{registry, workspace};
@@ -93,12 +94,17 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     // Before the builds, so that wrong credentials or a wrong password do not cost them.
     let client = access.client(&plan.registry.registry)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for released in runtime.block_on(preflight(&client, &plan))? {
+        println!("  released   {released}: the release goes on only if the builds give this digest again");
+    }
     let signer = identity.map(|identity| Signer::new(identity, None)).transpose()?;
     let helm = Helm::of(Version::Four)?;
     let store = Store::open(default_store()?)?;
-    let images = plan.platforms.iter().map(|platform| build(*platform, &plan, &ready, &store));
-    let artifacts = Artifacts::assemble(&plan, &ready, images.collect::<Result<_>>()?, &store, &helm)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let images = unchanged_during(&plan, &ready, || {
+        plan.platforms.iter().map(|platform| build(*platform, &plan, &ready, &store)).collect::<Result<Vec<_>>>()
+    })?;
+    let artifacts = Artifacts::assemble(&plan, &ready, images, &store, &helm)?;
     let sent = runtime.block_on(publish(&client, &store, &plan, &artifacts, signer.as_ref()))?;
     println!("\n{}", Summary { plan: &plan, artifacts: &artifacts, store: &store });
     println!("sent {}", megabytes(sent));

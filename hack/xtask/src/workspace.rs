@@ -82,6 +82,7 @@ pub(crate) fn cargo() -> Command {
 /// A command that runs another program in the root of the checkout.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
+    images::hide_the_caller(&mut command);
     command.current_dir(root()).stdin(Stdio::null());
     command
 }
@@ -125,6 +126,15 @@ mod tests {
         let different: Vec<_> = xtask.difference(&tests).collect();
         let advice = "the tests turn on more features of these crates; turn them on in hack/xtask/Cargo.toml, too";
         assert!(different.is_empty(), "{advice}: {different:#?}");
+    }
+
+    #[test]
+    fn programs_that_may_run_cargo_do_not_see_the_package_of_xtask() {
+        for command in [cargo(), command("make")] {
+            let hidden: Vec<_> =
+                command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
+            assert!(hidden.contains(&OsStr::new("CARGO_MANIFEST_DIR")), "{hidden:?}"); // nextest sets it, as cargo does
+        }
     }
 
     #[test]

@@ -30,20 +30,14 @@ fn is_ours(file: &Path) -> bool {
 fn build(current: &Path) -> Result<PathBuf> {
     let release = current.ancestors().any(|folder| folder.ends_with("release"));
     let mut command = images::cargo();
-    command.args([
-        "build",
-        "--quiet",
-        "--package",
-        env!("CARGO_PKG_NAME"),
-        "--bin",
-        NAME,
-        "--message-format",
-        "json-render-diagnostics",
-    ]);
+    command.args(["build", "--quiet", "--bin", NAME, "--message-format", "json-render-diagnostics"]);
     command.args(release.then_some("--release")).current_dir(env!("CARGO_MANIFEST_DIR"));
     if Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml.orig").is_file() {
         // This crate comes from a registry. Its folder belongs to cargo, so build elsewhere.
         command.arg("--locked").arg("--target-dir").arg(tools::cache().join("supervisor"));
+    } else {
+        // With the features that all packages together turn on, cargo has compiled the libraries already.
+        command.arg("--workspace");
     }
     let output = command.output().with_context(|| format!("could not run cargo to build {NAME}"))?;
     if !output.status.success() {

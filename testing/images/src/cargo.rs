@@ -2,17 +2,23 @@
 
 use std::process::Command;
 
-/// A command that runs `cargo` without the variables in which the outer cargo describes the calling package.
-///
-/// Build scripts depend on these variables, so they would cause a complete rebuild for each different caller.
+/// A command that runs `cargo`, see [`hide_the_caller`].
 pub fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    hide_the_caller(&mut cargo);
+    cargo
+}
+
+/// Hides the variables in which the outer cargo describes the package of this program. Needed for each command that may run cargo,
+/// such as `make`.
+///
+/// Build scripts depend on these variables, so each different caller would compile nearly everything again.
+pub fn hide_the_caller(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if is_of_the_caller(&name.to_string_lossy()) {
             command.env_remove(name);
         }
     }
-    command
 }
 
 fn is_of_the_caller(variable: &str) -> bool {

@@ -23,7 +23,7 @@ pub mod registry;
 pub mod sbom;
 pub mod store;
 
-pub use cargo::cargo;
+pub use cargo::{cargo, hide_the_caller};
 pub use digest::Digest;
 pub use fixtures::ensure_fixtures;
 pub use image::{Compression, Image, ImageSpec};

@@ -1,10 +1,12 @@
-//! Builds the image of the product: a few static programs, an unprivileged user, no shell.
+//! Builds the image of the product: a few programs, an unprivileged user, no shell.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
 
 use crate::folders::Folders;
 use crate::{Compression, Digest, ImageSpec, Layer, Platform, Reference, Store, closure, sbom};
@@ -14,8 +16,6 @@ pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
 
 /// The name of the image that the demo and the end-to-end tests run, see [`build_trial`].
 pub const TRIAL_TAG: &str = "localhost/operators/controller-manager:trial";
-/// Its profile of cargo.
-const TRIAL: &str = "trial";
 
 /// The programs in the image, at `/<name>`; the image starts the first one. They are separate programs, because in a single one,
 /// code that the manager never runs would count as its memory.
@@ -44,7 +44,7 @@ pub struct Built {
 pub struct Variant<'a> {
     /// The platform of the programs. Another one than this machine's needs [`Platform::cross_compiler`].
     pub platform: Platform,
-    /// The profile of cargo: `release`, or another one for an image that is made to try something out.
+    /// The profile of cargo: `release`, or another one to try the build out.
     pub profile: &'a str,
     /// The commit that the programs and the image name.
     pub commit: Option<&'a str>,
@@ -58,11 +58,43 @@ pub fn build(workspace: &Path, store: &Store, reference: &Reference, commit: Opt
     build_variant(Variant { platform: Platform::here()?, profile: "release", commit }, workspace, store, reference)
 }
 
-/// Builds an image with the same programs as [`build`], which are larger and slower, in two thirds of the time. It is for the
-/// demo and for tests, and is stored as [`TRIAL_TAG`].
+/// Builds an image of the same programs without optimisation, for the demo and for tests, and stores it as [`TRIAL_TAG`].
+///
+/// The programs are those of an ordinary `cargo build` of the workspace. They share what the tests and `cargo xtask` compile, so
+/// they cost a newcomer little time. They need the libraries of this machine, which the image gets too.
 pub fn build_trial(workspace: &Path, store: &Store) -> Result<Built> {
-    let variant = Variant { platform: Platform::here()?, profile: TRIAL, commit: None };
-    build_variant(variant, workspace, store, &TRIAL_TAG.parse()?)
+    let root = folder(workspace);
+    fs::create_dir_all(&root).with_context(|| format!("could not create {}", root.display()))?;
+    let folder = tempfile::tempdir_in(&root).context("could not make a folder")?; // of this call alone: tests call at the same time
+    let strip = |(name, program): (&&str, PathBuf)| {
+        let stripped = folder.path().join(name);
+        // It comes with the linker.
+        let status = Command::new("strip").arg(program).arg("-o").arg(&stripped).status();
+        let status = status.context("could not run strip, which is in the package binutils")?;
+        ensure!(status.success(), "strip failed, see above ({status})");
+        Ok(stripped)
+    };
+    let programs = PROGRAMS.iter().zip(debug_programs(workspace)?).map(strip).collect::<Result<Vec<_>>>()?;
+    pack(&programs, Platform::here()?, store, &TRIAL_TAG.parse()?, None)
+}
+
+/// Builds the programs as an ordinary `cargo build` does. Returns their files.
+fn debug_programs(workspace: &Path) -> Result<Vec<PathBuf>> {
+    let mut cargo = crate::cargo();
+    cargo.args(["build", "--workspace", "--locked", "--message-format", "json-render-diagnostics"]);
+    cargo.args(PROGRAMS.iter().flat_map(|program| ["--bin", program])).env_remove("OPERATORS_COMMIT");
+    let output = cargo.current_dir(workspace).stderr(Stdio::inherit()).output().context("could not run cargo")?;
+    ensure!(output.status.success(), "cargo could not build {}, see above", PROGRAMS.join(", "));
+    let messages = String::from_utf8(output.stdout).context("cargo printed other text than JSON")?;
+    let files: Vec<PathBuf> = messages.lines().filter_map(executable).collect();
+    let file = |name: &&str| files.iter().find(|file| file.file_name().is_some_and(|it| it == *name)).cloned();
+    PROGRAMS.iter().map(|name| file(name).with_context(|| format!("cargo printed no path of {name}"))).collect()
+}
+
+/// The file in a message of cargo about a program.
+fn executable(message: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    message["executable"].as_str().map(PathBuf::from)
 }
 
 /// The same as [`build`] for another platform, or with another profile.

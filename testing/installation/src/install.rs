@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::Write as _,
+    io::{Read as _, Write as _},
     path::Path,
     process::{Command, Stdio},
 };
@@ -50,6 +50,30 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
         "set E2E_IMAGE to an image of the operators that {} can pull",
         cluster.name()
     );
+    once_in_a_run(cluster, || build_for(cluster))
+}
+
+/// The image that `build` makes. The sources stay the same while tests run, so of all tests of a run only the first one builds.
+fn once_in_a_run(cluster: &Cluster, build: impl FnOnce() -> Result<String>) -> Result<String> {
+    let Ok(run) = std::env::var("NEXTEST_RUN_ID") else { return build() };
+    let mut known = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(cluster.state_dir().join(format!("image-{run}")))
+        .context("could not open the record of the image")?;
+    known.lock().context("could not wait for another test")?;
+    let mut image = String::new();
+    known.read_to_string(&mut image).context("could not read the record of the image")?;
+    if image.is_empty() {
+        image = build()?;
+        known.write_all(image.as_bytes()).context("could not record the image")?;
+    }
+    Ok(image)
+}
+
+fn build_for(cluster: &Cluster) -> Result<String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the crate is in a workspace")?;
     let store = Store::open(images::default_store()?)?;
     let built = build_image(workspace, &store)?;
@@ -70,8 +94,8 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
     Ok(format!("{repository}:{tag}"))
 }
 
-/// Builds the image of the operators that `E2E_PROFILE` names: `release`, as users run it, or `trial`, which is built in two
-/// thirds of the time. The default is `trial`.
+/// Builds the image of the operators that `E2E_PROFILE` names: `release`, as users run it, or `trial`, whose programs are those of
+/// an ordinary `cargo build`. The default is `trial`.
 pub fn build_image(workspace: &Path, store: &Store) -> Result<Built> {
     match std::env::var("E2E_PROFILE").unwrap_or_default().as_str() {
         "" | "trial" => operator::build_trial(workspace, store),
