@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    core::v1::{Pod, Service},
-};
-use kube::ResourceExt;
-use manager::{Action, Context, Error, FieldError, Report};
+use k8s_openapi::api::core::v1::Pod;
+use manager::{Action, Context, Error, FieldError};
 use workloads::SecurityPolicy;
 
 use crate::{
-    HelloApp,
-    api::v1::HelloAppStatus,
-    desired,
+    HelloApp, desired,
     rollback::{self, Memory},
     status::{self, Observed},
 };
@@ -52,22 +46,4 @@ pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp, Secur
     let (before, after) = (Memory::stored(hello.status.as_ref()), Memory::stored(now.status.as_ref()));
     let decided = before.rolled_back != after.rolled_back;
     Ok(if decided { Action::After(std::time::Duration::ZERO) } else { Action::Done })
-}
-
-/// Returns what there is of a paused `hello`. Changes nothing.
-pub(crate) fn observe(hello: &HelloApp, ctx: &Context<HelloApp, SecurityPolicy>) -> Report<HelloAppStatus> {
-    let (security, name) = (*ctx.config(), hello.name_any());
-    let (deployment, service) = (ctx.get::<Deployment>(&name), ctx.get::<Service>(&name));
-    let pods = ctx.labelled::<Pod>();
-    // The operator decides on no release now, so a profile that is not permitted any more does not matter.
-    let wanted = desired::template(hello, security.profile(hello.spec.security_profile).unwrap_or_default());
-    let given_up = rollback::given_up(hello, &wanted, security);
-    let observed = Observed {
-        wanted: &wanted,
-        given_up: given_up.as_ref(),
-        deployment: deployment.as_deref(),
-        service: service.as_deref(),
-        pods: &pods,
-    };
-    status::of_paused(hello, observed, security, ctx.now())
 }

@@ -37,7 +37,6 @@ impl Operator for HelloAppOperator {
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()
                 .watches_labelled::<Pod>()
-                .observes_while_paused(controller::observe)
                 .on_scrape(move |objects| metrics.show(objects, pods))
                 .reconcile(controller::reconcile),
         );

@@ -85,21 +85,6 @@ pub fn of(
     Report { status, health }
 }
 
-/// Returns the status of a paused `hello`. The pods are compared with the size of the Deployment: the operator does not bring it to
-/// that of the spec now. The memory of releases stays, because the operator decides on none now.
-pub fn of_paused(
-    hello: &HelloApp,
-    observed: Observed<'_>,
-    security: SecurityPolicy,
-    now: Timestamp,
-) -> Report<HelloAppStatus> {
-    let mut held = hello.clone();
-    held.spec.size = observed.deployment.map_or(held.spec.size, |it| it.wanted());
-    let Report { status, health } = of(&held, observed, security, now);
-    let rollback::Memory { template, rolled_back } = rollback::Memory::stored(hello.status.as_ref());
-    Report { status: HelloAppStatus { last_available_template: template, rolled_back, ..status }, health }
-}
-
 fn rolled_back(rolled_back: &RolledBack) -> Problem {
     let RolledBack { generation, because, .. } = rolled_back;
     let message = format!(

@@ -60,7 +60,6 @@ impl Operator for MemcachedOperator {
                 .reads::<Secret>()
                 .permits(Permission::on::<Secret>(&["create", "patch"]))
                 .annotates()
-                .observes_while_paused(controller::observe)
                 .on_scrape(move |objects| metrics.show(objects, pods))
                 .reconcile(controller::reconcile),
         );

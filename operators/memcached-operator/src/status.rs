@@ -67,19 +67,6 @@ pub fn of(
     Report { status, health }
 }
 
-/// Returns the status of a paused `memcached`. The pods are compared with the size of the Deployment: the operator does not bring
-/// it to that of the spec now.
-pub fn of_paused(
-    memcached: &Memcached,
-    deployment: Option<&Live<DeploymentView>>,
-    pods: &[Arc<Live<PodView>>],
-    now: Timestamp,
-) -> Report<MemcachedStatus> {
-    let mut held = memcached.clone();
-    held.spec.size = deployment.map_or(held.spec.size, |it| it.wanted());
-    of(&held, deployment, pods, now)
-}
-
 fn no_size(raw: &str) -> Problem {
     let message = format!(
         "spec.size \"{raw}\" is not a number from 0 to 64; set spec.size (and remove annotation {INVALID_SIZE} if the size is 1)"

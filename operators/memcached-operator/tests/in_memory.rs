@@ -143,32 +143,6 @@ async fn converged_operator_sends_only_watch_requests() {
     assert!(check(&MemcachedOperator, &model).await.is_empty());
 }
 
-#[tokio::test(start_paused = true)]
-async fn paused_object_still_reports_pods_that_die() {
-    let mut memory = InMemory::new(&MemcachedOperator, &[]);
-    apply(&memory, 3, 64).await;
-    memory.start();
-    memory.until_quiet().await;
-    roll_out(&memory, 3).await;
-    memory.until_quiet().await;
-    let api: Api<Memcached> = Api::namespaced(memory.model.client(), "default");
-    let pause = json!({"metadata": {"annotations": {"memcached.cache.example.com/paused": "true"}}});
-    api.patch(NAME, &PatchParams::default(), &Patch::Merge(pause)).await.expect("patched");
-    memory.until_quiet().await;
-    roll_out(&memory, 0).await;
-    memory.until_quiet().await;
-    let status = memory.model.object(RESOURCES[0], "default", NAME).expect("it exists")["status"].take();
-    assert_eq!((&status["endpoints"], &status["readyReplicas"]), (&json!([]), &json!(0)));
-    let says = |type_: &str| {
-        let found = status["conditions"].as_array()?.iter().find(|it| it["type"] == type_)?;
-        Some((found["status"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))
-    };
-    let is = |status: &str, reason: &str| Some((status.to_owned(), reason.to_owned()));
-    assert_eq!(says("Available"), is("False", "NoReadyNodes"));
-    assert_eq!(says("Ready"), is("Unknown", "Paused"));
-    assert_eq!(deployment(&memory)["spec"]["replicas"], 3);
-}
-
 /// Runs the life with this plan of faults. The end must be that of the life without faults.
 async fn live_with_plan(plan: &Plan, end: &EndState, counts: &BTreeMap<String, usize>) -> Result<(), String> {
     eprintln!("{plan}"); // the last line in the output of a failed test is the plan that failed

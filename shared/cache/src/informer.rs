@@ -245,13 +245,13 @@ impl<R: Representation> Informer<R> {
         self.listed.until(covers).await;
     }
 
-    /// Like [`list_for`](Self::list_for), but returns the reason as soon as the API server refuses or fails one of the lists. The
+    /// Like [`list_for`](Self::list_for), but returns the reason as soon as the API server refuses one of the lists. The
     /// informer goes on trying.
     pub async fn try_list_for(&self, term: u64, namespace: &str) -> Result<(), String> {
         tokio::select! {
             biased;
             () = self.list_for(term, namespace) => Ok(()),
-            reason = self.health.until_failing(self.scopes_of(namespace)) => Err(reason),
+            reason = self.health.until_refused(self.scopes_of(namespace)) => Err(reason),
         }
     }
 

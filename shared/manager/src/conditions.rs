@@ -114,27 +114,6 @@ pub(crate) fn combine(
     (conditions, recheck)
 }
 
-/// Returns the conditions of a paused object whose operator still observes it, and the time at which they will change with time alone,
-/// if any.
-pub(crate) fn paused(
-    health: &Health,
-    message: &str,
-    context: ConditionContext<'_>,
-) -> (Vec<Condition>, Option<Timestamp>) {
-    let (mut conditions, _) = combine(health, &[], context);
-    conditions.retain(|condition| !["Reconciling", "Stalled"].contains(&&*condition.type_));
-    let verdict = Verdict::no("Paused", message);
-    for condition in &mut conditions {
-        if condition.type_ == "Progressing" {
-            *condition = context.condition("Progressing", &verdict);
-        } else if condition.type_ == "Ready" {
-            let ready = context.condition("Ready", &verdict);
-            *condition = context.timed(Condition { status: "Unknown".to_owned(), ..ready });
-        }
-    }
-    (conditions, health.recheck)
-}
-
 /// Returns the conditions of an object that is not reconciled at the moment: some of its stored ones, and the reason.
 pub(crate) fn halted(halt: &NotReconciled, context: ConditionContext<'_>) -> Vec<Condition> {
     let stored = |is_kept: &dyn Fn(&str) -> bool| -> Vec<Condition> {

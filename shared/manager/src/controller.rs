@@ -16,15 +16,11 @@ use std::{future::Future, hash::Hash, pin::Pin, sync::Arc, time::Duration};
 
 use cache::{Full, Informer, InformerHealth, Informers, ObjectKey, Origin, Values, resource_name};
 use futures::Stream;
-use kube::{
-    Resource,
-    core::{NamespaceResourceScope, object::HasStatus},
-};
+use kube::{Resource, core::NamespaceResourceScope};
 use workloads::{Child, Live, MayOwn, Viewed};
 use workqueue::{Priority, WorkQueue};
 
 use crate::{
-    conditions::Report,
     context::{Caches, Capabilities, Context, Environment, Memory, Names, Shared},
     error::Error,
     lookup::Lookup,
@@ -104,7 +100,6 @@ impl Controller {
             needs: vec![resource_name::<K>()],
             capabilities: Capabilities::default(),
             cleanup: None,
-            observe: None,
             gone: None,
             scraped: None,
             wakes_on: None,
@@ -131,9 +126,6 @@ pub type Objects<'a, K> = &'a mut dyn Iterator<Item = Arc<K>>;
 /// A function that is called with the name of an object that is gone.
 type Gone = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 
-/// A function that returns what there is of an object that the user has paused.
-type Observe<K, S> = Box<dyn Fn(&K, &Context<K, S>) -> Report<<K as HasStatus>::Status> + Send + Sync>;
-
 /// A controller that is being declared. Does nothing until [`reconcile`](ControllerBuilder::reconcile) completes it and
 /// [`Manager::add`](crate::Manager::add) takes it.
 #[must_use = "a controller does nothing until it is given a reconciler and added to the manager"]
@@ -157,7 +149,6 @@ struct ControllerOptions<K: Primary, S> {
     needs: Vec<String>,
     capabilities: Capabilities,
     cleanup: Option<Cleanup<K, S>>,
-    observe: Option<Observe<K, S>>,
     gone: Option<Gone>,
     scraped: Option<Scraped<K>>,
     /// The part of an object whose changes wake it; `None` for the whole object.
@@ -183,17 +174,14 @@ struct Wiring<'a, K: Primary> {
 impl<K: Primary> ControllerBuilder<K> {
     /// Sets the value that reconciles read with [`Context::config`], such as the operator's configuration or a client. Several
     /// values are the fields of a struct. The reconciler then takes a `Context<K, S>`, and so does a function of
-    /// [`on_delete`](Self::on_delete) or [`observes_while_paused`](Self::observes_while_paused) that is declared later.
+    /// [`on_delete`](Self::on_delete) that is declared later.
     pub fn config<S: Shared>(self, config: S) -> ControllerBuilder<K, S> {
         let Self { sources, children, rules, indices, streams, options, config: () } = self;
-        let ControllerOptions { needs, capabilities, cleanup, observe, gone, scraped, wakes_on, workers } = options;
-        let observe = observe.map(|observe| -> Observe<K, S> {
-            Box::new(move |object, context| observe(object, &context.clone().without_config()))
-        });
+        let ControllerOptions { needs, capabilities, cleanup, gone, scraped, wakes_on, workers } = options;
         let cleanup = cleanup.map(|cleanup| -> Cleanup<K, S> {
             Box::new(move |object, context| cleanup(object, context.without_config()))
         });
-        let options = ControllerOptions { needs, capabilities, cleanup, observe, gone, scraped, wakes_on, workers };
+        let options = ControllerOptions { needs, capabilities, cleanup, gone, scraped, wakes_on, workers };
         ControllerBuilder { sources, children, rules, indices, streams, options, config }
     }
 }
@@ -360,17 +348,6 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
             Box::pin(async move { cleanup.call(object, context).await })
         }));
         self.annotates()
-    }
-
-    /// Calls `observe` instead of the reconciler while an object is paused: its report keeps the status true. `observe` reads the
-    /// cache only. The runtime reports `Ready` and `Progressing` as paused. Without this, the status stays as it was before the
-    /// pause.
-    pub fn observes_while_paused(
-        mut self,
-        observe: impl Fn(&K, &Context<K, S>) -> Report<K::Status> + Send + Sync + 'static,
-    ) -> Self {
-        self.options.observe = Some(Box::new(observe));
-        self
     }
 
     /// Calls `gone` when an object is gone, for example to drop its metrics. May miss an object that is created again at once.

@@ -169,14 +169,14 @@ impl InformerHealth {
         self.watches().get(watches).is_some_and(|it| it.iter().any(Watch::is_failing))
     }
 
-    /// Returns when the API server refuses or fails one of these watches, and how it does.
-    pub(super) async fn until_failing(&self, watches: Range<usize>) -> String {
+    /// Returns when the API server refuses one of these watches, and how it does. A failure is no refusal: it may end in a moment.
+    pub(super) async fn until_refused(&self, watches: Range<usize>) -> String {
         let mut reason = String::new();
-        let is_failing = |all: &Vec<Watch>| {
-            let failing = all.get(watches.clone()).and_then(|it| it.iter().find(|watch| watch.is_failing()));
-            failing.inspect(|watch| reason = watch.phase.describe(&self.resource)).is_some()
+        let is_refused = |all: &Vec<Watch>| {
+            let refused = all.get(watches.clone()).and_then(|it| it.iter().find(|watch| watch.is_refused()));
+            refused.inspect(|watch| reason = watch.phase.describe(&self.resource)).is_some()
         };
-        self.watches.until(is_failing).await;
+        self.watches.until(is_refused).await;
         reason
     }
 
@@ -366,6 +366,11 @@ impl InformerHealth {
 impl Watch {
     fn is_synced(&self) -> bool {
         self.phase == Phase::Synced
+    }
+
+    /// Whether the API server refuses the watch, which lasts until an administrator acts.
+    fn is_refused(&self) -> bool {
+        matches!(self.phase, Phase::Forbidden(_) | Phase::NotInstalled)
     }
 
     /// Whether the API server refuses or fails the watch.

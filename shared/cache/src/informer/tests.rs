@@ -227,8 +227,10 @@ async fn w22_namespace_that_cannot_be_listed_does_not_hold_up_the_others() {
         timeout(seconds(60), informer.list_for(1, "a")).await.expect("a list of the other namespace");
         assert!(timeout(seconds(60), informer.list_for(1, "b")).await.is_err(), "{answer}");
         assert_eq!(timeout(seconds(1), informer.try_list_for(1, "a")).await, Ok(Ok(())), "{answer}");
-        let refused = timeout(seconds(1), informer.try_list_for(1, "b")).await.expect("it gives up at once");
-        assert!(refused.is_err_and(|why| why.starts_with(says)), "{answer}");
+        match timeout(seconds(1), informer.try_list_for(1, "b")).await {
+            Ok(refused) => assert!(answer == "403" && refused.is_err_and(|why| why.starts_with(says)), "{answer}"),
+            Err(_) => assert_eq!(answer, "503", "a failure may end in a moment, a refusal does not"),
+        }
 
         model.set_faults(NoFaults);
         informer.health.until_synced().await;

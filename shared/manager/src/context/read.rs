@@ -149,8 +149,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// leader, the kind is listed once more, with one list for all objects. From then on only this process creates children,
     /// and its own are in the cache at once. If a [`create`](Context::create) was not answered, its child is read by name.
     ///
-    /// Fails at once if the API server refuses or fails the list. After it has returned `Ok`, the cache misses no child. What it holds of a child may still be a moment old, see
-    /// [`get_uncached`](Context::get_uncached).
+    /// Fails at once if the API server refuses the list. After it has returned `Ok`, the cache misses no child. What it holds of a child
+    /// may still be a moment old, see [`get_uncached`](Context::get_uncached).
     ///
     /// # Panics
     ///

@@ -14,9 +14,7 @@ use super::{
     primary::annotation,
 };
 use crate::{
-    conditions::{
-        ConditionContext, External, Health, NotReconciled, Problem, Report, combine, halted, is_true, paused,
-    },
+    conditions::{ConditionContext, External, Health, NotReconciled, Problem, Report, combine, halted, is_true},
     error::Error,
     events::{EventType, cut},
     reverts::REPORTED,
@@ -119,29 +117,6 @@ impl<K: Primary, S: Shared> Context<K, S> {
         });
         if self.write_status(status, conditions, Urgency::Now).await? && !reported {
             self.event(event.0, event.1, event.2);
-        }
-        Ok(())
-    }
-
-    /// Whether the operator has reconciled the object at least once, so that its status has more than a pause.
-    pub(crate) fn was_reconciled(&self) -> bool {
-        stored_conditions(&*self.object()).iter().any(|stored| stored.type_ == "Degraded")
-    }
-
-    /// Writes what the operator observes of an object that the user has paused.
-    pub(crate) async fn report_paused(&self, report: Report<K::Status>, message: &str) -> Result<(), Error> {
-        let Report { mut status, health } = report;
-        status.clear_plans();
-        let object = self.object();
-        let is_paused = |stored: &Condition| stored.type_ == "Ready" && stored.reason == "Paused";
-        let reported = stored_conditions(&*object).iter().any(is_paused);
-        let (conditions, recheck) = paused(&health, message, self.context(&object));
-        if let Some(time) = recheck {
-            self.requeue_at(time);
-        }
-        let urgency = if reported { Urgency::MayWait } else { Urgency::Now };
-        if self.write_status(status, conditions, urgency).await? && !reported {
-            self.event(EventType::Normal, "Paused", message);
         }
         Ok(())
     }

@@ -124,7 +124,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
     fn start(self: Box<Self>, environment: Arc<Environment>) -> (Running, Vec<Work>) {
         let Self { names, streams, children, primary, queue, filter, memory, caches, options, config, reconciler } =
             *self;
-        let ControllerOptions { needs, capabilities, cleanup, observe, gone, scraped, workers, wakes_on: _ } = options;
+        let ControllerOptions { needs, capabilities, cleanup, gone, scraped, workers, wakes_on: _ } = options;
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
@@ -152,7 +152,6 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             waiting: waiting.clone(),
             reconciler,
             cleanup,
-            observe,
             gone,
         });
         let counted = name.clone();

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span, field::Empty};
 use workqueue::{Item, Outcome, Priority, WorkQueue};
 
-use super::{Action, Cleanup, Deletion, Gone, Observe, Reconcile, Waiting, WakeFilter};
+use super::{Action, Cleanup, Deletion, Gone, Reconcile, Waiting, WakeFilter};
 use crate::{
     conditions::{NotReconciled, Problem, ProblemKind},
     context::{Context, ControllerState, Shared, has_finalizer, is_paused, paused_annotation},
@@ -46,7 +46,6 @@ pub(super) struct Worker<K: Primary, S, F> {
     pub(super) waiting: Waiting,
     pub(super) reconciler: F,
     pub(super) cleanup: Option<Cleanup<K, S>>,
-    pub(super) observe: Option<Observe<K, S>>,
     pub(super) gone: Option<Gone>,
 }
 
@@ -213,14 +212,10 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
     /// Reconciles an object that is not being deleted.
     async fn reconcile(&self, object: Arc<K>, context: &Context<K, S>) -> Result<Action, Error> {
         if is_paused(&*object) {
-            let message = format!("Reconciliation is paused by annotation {}", paused_annotation::<K>());
-            match self.observe.as_ref().filter(|_| context.was_reconciled()) {
-                Some(observe) => {
-                    let observed = self.run_with_timeout(async { Ok(observe(&object, context)) }).await?;
-                    context.report_paused(observed, &message).await?;
-                }
-                None => context.halt(&NotReconciled::Paused(message)).await?,
-            }
+            let annotation = paused_annotation::<K>();
+            context
+                .halt(&NotReconciled::Paused(format!("Reconciliation is paused by annotation {annotation}")))
+                .await?;
             return Ok(Action::Done);
         }
         match self.run_with_timeout(async { self.reconciler.call(object, context.clone()).await }).await {
