@@ -177,27 +177,6 @@ fn paused_object_has_unknown_readiness() {
     );
 }
 
-#[test]
-fn observed_object_that_is_paused_still_reports_whether_it_serves() {
-    let (stored, _) = combine(&health(), &[], at(&[], NOW));
-    let down = Health {
-        available: Some(Verdict::no("NoReadyNodes", "0/3 nodes are ready")),
-        ready: Verdict::no("NodesNotReady", "0/3 nodes are ready"),
-        ..health()
-    };
-    let (conditions, _) = paused(&down, "paused by annotation", at(&stored, NOW));
-    assert_eq!(
-        show(&conditions),
-        [
-            "Available=False/NoReadyNodes",
-            "Progressing=False/Paused",
-            "Degraded=False/AsExpected",
-            "Ready=Unknown/Paused"
-        ]
-    );
-    assert_eq!(paused(&down, "paused by annotation", at(&conditions, "2026-01-01T00:20:00Z")).0, conditions);
-}
-
 /// Found by a simulated world: a restored object, which was paused, got a status from the lost time.
 #[test]
 fn kept_conditions_never_report_a_future_generation() {
