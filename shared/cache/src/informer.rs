@@ -1,25 +1,13 @@
 //! The informer: keeps the [`Store`] of one kind in step with the API server, and passes each change to its subscribers.
 //!
-//! There is one informer per kind and representation, however many controllers read it. It lists and watches ([`reflector`])
-//! and decodes objects one by one. A missing CRD or a 403 is a state that heals by itself ([`health`]). Time-outs and back-off
-//! of its connection are in [`watch_connection`].
+//! There is one informer per kind and representation, however many controllers read it. It has a [`watch`] of all namespaces, or one
+//! of each. A missing CRD or a 403 is a state that heals by itself ([`health`]).
 
-use std::{
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{ops::Range, sync::Arc};
 
-use api_errors::chain;
 use fastrand::Rng;
-use futures::StreamExt;
-use kube::{Client, Resource, core::WatchEvent};
+use kube::{Client, Resource};
 use parking_lot::RwLock;
-use serde_json::value::RawValue;
-use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use workloads::Scoped;
 
@@ -39,21 +27,14 @@ mod reflector;
 mod restore_alarm;
 #[cfg(test)]
 mod tests;
+mod watch;
 mod watch_connection;
 
 pub use health::{InformerFigures, InformerHealth, Phase};
-use page_size::PageSize;
 use reflector::{Failure, Page, Reflector};
 pub use restore_alarm::RestoreAlarm;
+use watch::Watch;
 use watch_connection::{RetryDelay, WatchConnection};
-
-/// A watch that lasted less than this is restarted with back-off instead of at once.
-const BRIEF: Duration = Duration::from_secs(1);
-/// How often a page is requested before the whole list begins again.
-const PAGE_ATTEMPTS: u32 = 5;
-/// A list begins again if a page fails for longer than this. The API server may have been restored from a backup meanwhile, and
-/// the remaining pages would be those of another history. A restore takes longer than this.
-const PAGE_OUTAGE: Duration = Duration::from_secs(5);
 
 /// The informer of one kind: its store, its state and its subscribers.
 pub struct Informer<R: Representation> {
@@ -293,227 +274,4 @@ impl<R: Representation> Drop for ClearSubscribers<'_, R> {
         let subscribers = std::mem::take(&mut *self.0.subscribers.write());
         drop(subscribers); // after the lock: it may drop the last reference to something that uses the informer
     }
-}
-
-/// One running watch of an informer, of all namespaces or of one.
-struct Watch<'a, R: Representation> {
-    informer: &'a Informer<R>,
-    index: usize,
-    namespaces: Namespaces,
-    connection: Arc<WatchConnection>,
-    reflector: Reflector,
-}
-
-impl<R: Representation> Watch<'_, R> {
-    /// Lists and watches, and never returns.
-    async fn run(self, mut random: Rng) {
-        let Informer { wanted, alarm, health, .. } = self.informer;
-        let mut retry_delay = self.connection.retry_delay(random.fork());
-        let mut relist_delay = self.connection.retry_delay(random.fork());
-        // The version to watch from; `None` until a list is complete.
-        let mut position: Option<u64> = None;
-        // Of the beginning of the last list.
-        let (mut term, mut revision) = (0, 0);
-        // When the next list is due because the namespaces have changed since the last one.
-        let mut relist_due: Option<Instant> = None;
-        let mut heeded = alarm.count();
-        // Whether a list, perhaps an unfinished one, has shown that the cluster was restored to an earlier state.
-        let mut was_restored = false;
-        self.namespaces.known().await;
-        loop {
-            let (begun, watched) = (Instant::now(), position.is_some());
-            if !watched {
-                (term, revision) = (*wanted.get(), self.namespaces.revision());
-                relist_due = None;
-            }
-            // A list that an alarm caused must not raise another one.
-            let is_free = alarm.count() == heeded;
-            heeded = alarm.count();
-            let went_back = AtomicBool::new(false);
-            let work = async {
-                if let Some(version) = &mut position {
-                    return self.watch(version).await;
-                }
-                position = Some(self.list(Began { term, revision }, &went_back, &mut random).await?);
-                Ok(())
-            };
-            let done = tokio::select! {
-                biased;
-                () = wanted.until(|it| *it != term) => None,
-                () = alarm.raised_after(heeded) => None,
-                () = self.until_relist(revision, &mut relist_due, &mut relist_delay), if watched => None,
-                done = work => Some(done),
-            };
-            was_restored |= went_back.into_inner() && is_free;
-            let pause = match done {
-                None => {
-                    position = None;
-                    continue;
-                }
-                Some(Ok(())) => {
-                    if std::mem::take(&mut was_restored) && alarm.raise() {
-                        heeded = alarm.count(); // this watch has just listed
-                    }
-                    watched && begun.elapsed() < BRIEF
-                }
-                Some(Err(failure)) => {
-                    health.failed(self.index, &failure);
-                    if matches!(failure, Failure::WentBack(_)) {
-                        alarm.raise();
-                    }
-                    if failure.wants_a_list() {
-                        position = None;
-                    }
-                    true
-                }
-            };
-            if pause {
-                tokio::select! {
-                    biased;
-                    () = wanted.until(|it| *it != term) => position = None,
-                    () = alarm.raised_after(heeded) => position = None,
-                    () = sleep(retry_delay.next_wait()) => {}
-                }
-            }
-        }
-    }
-
-    /// Returns when a list is due because the namespaces have another revision than this. A namespace whose label flaps must not
-    /// make the informer list without a pause, or never complete a list. Meanwhile the watch goes on, for the other namespaces.
-    ///
-    /// `due` keeps the time of the list, so that a watch that ends meanwhile does not put it off.
-    async fn until_relist(&self, revision: u64, due: &mut Option<Instant>, delay: &mut RetryDelay) {
-        self.namespaces.changed_after(revision).await;
-        sleep_until(*due.get_or_insert_with(|| Instant::now() + delay.next_wait())).await;
-    }
-
-    /// Lists the scope and brings the store to that state. Returns the version of the list. Sets `went_back` as soon as the list
-    /// shows that the cluster was restored to an earlier state.
-    async fn list(&self, began: Began, went_back: &AtomicBool, random: &mut Rng) -> Result<u64, Failure> {
-        let Informer { store, health, listed, .. } = self.informer;
-        store.begin_list(self.index);
-        let (mut next, mut version, mut size) = (String::new(), None, PageSize::FIRST);
-        loop {
-            let text = self.page(&next, size, random).await?;
-            let page = Page::read(&text)?;
-            if version.is_none() {
-                let shown = page.version()?;
-                version = Some(shown);
-                if let Err(back) = store.listed_at(self.index, shown) {
-                    health.went_back(Some(back));
-                    went_back.store(true, Ordering::Relaxed);
-                }
-            }
-            let objects = page.items.unwrap_or_default();
-            size = PageSize::after(objects.len(), text.len());
-            for object in objects {
-                let object = decode::<R>(object).filter(|object| self.namespaces.contain(&object.key.namespace));
-                if let Some(delta) = object.and_then(|object| store.list(self.index, &object)) {
-                    self.notify(&delta, Origin::List);
-                }
-            }
-            next = page.metadata.next;
-            if next.is_empty() {
-                break;
-            }
-        }
-        let (gone, rewritten) = store.end_list(self.index);
-        for delta in gone {
-            self.notify(&delta, Origin::List);
-        }
-        if rewritten {
-            health.went_back(None);
-            went_back.store(true, Ordering::Relaxed);
-        }
-        // The workers wait for a synced cache, and then ask what it has listed.
-        listed.modify(|listed| {
-            listed[self.index] = Some(began);
-            true
-        });
-        health.listed(self.index);
-        health.count(store.counts());
-        Ok(version.unwrap_or_default())
-    }
-
-    /// Requests a page until it is there: in parts if it is too long, and again if it fails for a moment. So a large list does
-    /// not begin again with each error. The first page has nothing to continue from, so its failure ends the list.
-    async fn page(&self, next: &str, mut size: PageSize, random: &mut Rng) -> Result<String, Failure> {
-        let (begun, mut attempts, mut retry_delay) = (Instant::now(), 0, None);
-        let mut last_failure: Option<Failure> = None;
-        loop {
-            let failure = match self.reflector.page(next, size).await {
-                Ok(text) => {
-                    // An attempt takes time too, and after so much of it the page may belong to another history.
-                    let too_late = last_failure.filter(|_| begun.elapsed() > PAGE_OUTAGE);
-                    return too_late.map_or(Ok(text), Err);
-                }
-                Err(failure) => failure,
-            };
-            if failure.is_too_long()
-                && let Some(smaller) = size.smaller()
-            {
-                size = smaller;
-                continue;
-            }
-            attempts += 1;
-            if next.is_empty() || attempts == PAGE_ATTEMPTS || !failure.is_temporary() {
-                return Err(failure);
-            }
-            let retry_delay = retry_delay.get_or_insert_with(|| self.connection.retry_delay(random.fork()));
-            let Some(wait) = retry_delay.next_wait_within(PAGE_OUTAGE.saturating_sub(begun.elapsed())) else {
-                return Err(failure);
-            };
-            tracing::debug!(kind = self.informer.health.kind, error = chain(&failure), "A page is requested again");
-            last_failure = Some(failure);
-            sleep(wait).await;
-        }
-    }
-
-    /// Stores the changes after `version` until the watch ends. Advances `version` with each event.
-    async fn watch(&self, version: &mut u64) -> Result<(), Failure> {
-        let Informer { store, health, .. } = self.informer;
-        let mut events = std::pin::pin!(self.reflector.watch(*version).await?);
-        while let Some(event) = events.next().await {
-            let (delta, now) = match event? {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    let Some(object) = decode::<R>(&object) else { continue };
-                    let delta = if self.namespaces.contain(&object.key.namespace) {
-                        store.deliver(self.index, &object)?
-                    } else {
-                        store.deliver_bookmark(self.index, object.meta.version)?;
-                        None
-                    };
-                    (delta, object.meta.version)
-                }
-                WatchEvent::Deleted(object) => {
-                    let Some(object) = decode::<R>(&object) else { continue };
-                    (store.deliver_gone(self.index, &object)?, object.meta.version)
-                }
-                WatchEvent::Bookmark(bookmark) => {
-                    let now = bookmark.metadata.resource_version.parse().unwrap_or_default();
-                    store.deliver_bookmark(self.index, now)?;
-                    (None, now)
-                }
-                WatchEvent::Error(_) => continue, // the reflector turns it into a `Failure`
-            };
-            *version = now.max(*version);
-            if let Some(delta) = delta {
-                self.notify(&delta, Origin::Live);
-            }
-            health.count(store.counts());
-        }
-        Ok(())
-    }
-
-    fn notify(&self, delta: &Delta<R::Item>, origin: Origin) {
-        self.informer.notify(delta, origin);
-    }
-}
-
-/// Decodes an object of a list or an event. `None` if even its name is unreadable.
-fn decode<R: Representation>(json: &RawValue) -> Option<Decoded<R::Item>> {
-    let skipped = |error: &serde_json::Error| {
-        tracing::error!(kind = %R::Kind::kind(&()), %error, "An object without a name is skipped");
-    };
-    Decoded::read::<R>(json.get()).inspect_err(skipped).ok()
 }

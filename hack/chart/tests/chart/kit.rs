@@ -83,3 +83,10 @@ pub(crate) fn deep<'a>(value: &'a Value, key: &str) -> Vec<&'a Value> {
 pub(crate) fn of_manager<'a>(rendered: &'a Rendered, kind: &str) -> &'a Value {
     rendered.object(kind, "operators-controller-manager").unwrap()
 }
+
+/// The manager's flags.
+pub(crate) fn flags(rendered: &Rendered) -> Vec<String> {
+    let flags =
+        of_manager(rendered, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+    flags.iter().map(|flag| flag.as_str().unwrap().to_owned()).collect()
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use registry_client::Credentials;
 
 use crate::access::token_server;
-use crate::kit::{Fate, Proxy, Seen, content, login};
+use crate::kit::{Fate, Proxy, Seen, anonymous, content, login};
 use crate::push::{assert_complete, push};
 use registry::Registry;
 
@@ -55,9 +55,7 @@ async fn survives(proxy: &Proxy, user: &Credentials, otherwise: impl Fn() -> Box
 /// The upload was complete, and only its answer was lost.
 #[tokio::test]
 async fn finished_upload_is_not_repeated() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (_registry, proxy, client, repository) = anonymous().await;
     proxy.decide(|_, request| if request.method == "PUT" { Fate::BreakAfter } else { Fate::Pass });
     client.push_blob(&repository, &vec![3; 50_000].into()).await.unwrap();
     let sent: usize = proxy.seen().iter().map(|request| request.sent).sum();
@@ -66,9 +64,7 @@ async fn finished_upload_is_not_repeated() {
 
 #[tokio::test]
 async fn lasting_trouble_is_reported_after_some_attempts() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (_registry, proxy, client, repository) = anonymous().await;
     let blob = vec![3; 50].into();
     for (fault, expected) in [(Fate::status(503), "503"), (Fate::BreakBefore, "connection closed")] {
         let fault_again = fault.clone();
@@ -82,9 +78,7 @@ async fn lasting_trouble_is_reported_after_some_attempts() {
 
 #[tokio::test]
 async fn refusal_is_reported_at_once() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (_registry, proxy, client, repository) = anonymous().await;
     for status in [400, 403, 404, 405, 507] {
         // 507 is not temporary for its user, but every 5xx is retried.
         let attempts = if status < 500 { 1 } else { 4 };
@@ -97,9 +91,7 @@ async fn refusal_is_reported_at_once() {
 
 #[tokio::test]
 async fn push_that_the_registry_forbids_is_found_without_a_push() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (_registry, proxy, client, repository) = anonymous().await;
     for (status, attempts) in [(403, 1), (404, 1), (503, 4)] {
         let answer = Fate::Answer(status, vec![], "why".to_owned());
         proxy.decide(move |_, request| if request.method == "POST" { answer.clone() } else { Fate::Pass });

@@ -180,6 +180,14 @@ pub(crate) fn login(folder: &Path, address: SocketAddr, user: &str, password: &s
     Credentials::File(file)
 }
 
+/// A registry, a proxy before it, a client without credentials that goes through the proxy, and a repository for it.
+pub(crate) async fn anonymous() -> (Registry, Proxy, Client, Repository) {
+    let registry = Registry::start().unwrap();
+    let proxy = Proxy::before(&registry).await;
+    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    (registry, proxy, client, repository)
+}
+
 /// An image of one file, with an index above it.
 pub(crate) struct Content {
     pub(crate) blobs: Vec<Bytes>,

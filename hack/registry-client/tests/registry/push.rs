@@ -8,7 +8,7 @@ use hyper::Method;
 use images::{Digest, Reference, Store};
 use registry_client::{Client, Credentials, Name, Pushed, image};
 
-use crate::kit::{Content, Fate, INDEX, MANIFEST, Proxy, Seen, client, content, repository};
+use crate::kit::{Content, Fate, INDEX, MANIFEST, Proxy, Seen, anonymous, client, content, repository};
 use registry::Registry;
 
 /// Pushes the whole image under the tag `1`; returns what each step did.
@@ -121,9 +121,7 @@ async fn question_whether_a_push_is_allowed_sends_nothing() {
 
 #[tokio::test]
 async fn upload_that_the_registry_cannot_cancel_does_no_harm() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (_registry, proxy, client, repository) = anonymous().await;
     for fate in [Fate::status(405), Fate::BreakBefore] {
         proxy.decide(move |_, request| if request.method == Method::DELETE { fate.clone() } else { Fate::Pass });
         client.check_push(&repository).await.unwrap();
@@ -136,9 +134,7 @@ async fn upload_that_the_registry_cannot_cancel_does_no_harm() {
 
 #[tokio::test]
 async fn tampered_content_is_refused() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (registry, proxy, client, repository) = anonymous().await;
     let content = content(1, 10_000);
     push(&client, &repository, &content).await.unwrap();
 

@@ -6,7 +6,7 @@ use images::reference::Repository;
 use registry_client::{Client, Credentials, Name};
 use serde_json::json;
 
-use crate::kit::{Fate, INDEX, MANIFEST, Proxy, Seen, content};
+use crate::kit::{Fate, INDEX, MANIFEST, Proxy, Seen, anonymous, content};
 use crate::push::push;
 use registry::Registry;
 
@@ -28,9 +28,7 @@ fn asks_for_referrers(request: &Seen) -> bool {
 
 #[tokio::test]
 async fn list_under_the_tag_counts_if_the_registry_has_no_referrers_api() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (_registry, proxy, client, repository) = anonymous().await;
     let subject = Digest::of(b"subject");
     assert!(client.referrers(&repository, &subject).await.unwrap().is_empty());
     let referrer = keep_list(&client, &repository, &subject).await;
@@ -55,9 +53,7 @@ async fn list_under_the_tag_counts_if_the_registry_has_no_referrers_api() {
 
 #[tokio::test]
 async fn list_of_the_referrers_api_counts_if_there_is_one() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (_registry, proxy, client, repository) = anonymous().await;
     let (subject, referrer) = (Digest::of(b"subject"), Digest::of(b"referrer"));
     let entry = json!({"mediaType": MANIFEST, "digest": referrer.to_string(), "size": 8});
     let list = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}).to_string();
@@ -71,9 +67,7 @@ async fn list_of_the_referrers_api_counts_if_there_is_one() {
 
 #[tokio::test]
 async fn registry_in_trouble_may_have_a_referrers_api() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (_registry, proxy, client, repository) = anonymous().await;
     let subject = Digest::of(b"subject");
     let referrer = keep_list(&client, &repository, &subject).await;
     for status in [429, 503] {
@@ -95,9 +89,7 @@ async fn registry_in_trouble_may_have_a_referrers_api() {
 /// Otherwise a release would sign everything again.
 #[tokio::test]
 async fn list_that_the_registry_does_not_give_is_not_empty() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (_registry, proxy, client, repository) = anonymous().await;
     let subject = Digest::of(b"subject");
     keep_list(&client, &repository, &subject).await;
     let too_many = json!({"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down"}]}).to_string();
@@ -132,9 +124,7 @@ async fn registry_that_sends_clients_elsewhere_has_no_referrers_api() {
 /// As GitLab does.
 #[tokio::test]
 async fn subject_in_place_of_the_list_is_no_list() {
-    let registry = Registry::start().unwrap();
-    let proxy = Proxy::before(&registry).await;
-    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let (_registry, _proxy, client, repository) = anonymous().await;
     let content = content(7, 10);
     push(&client, &repository, &content).await.unwrap();
     let subject = Digest::of(&content.manifest);

@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody}
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use tower::service_fn;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Another controller sets a field of our child, or the status, to its own value, each time that we restore ours; or it deletes our
 //! child, takes it away or replaces it, each time that we put it back.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Service;
@@ -14,7 +14,9 @@ use model_apiserver::Model;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::kit::{TOYS, Toy, change, is_ready, keep, keep_service, model, put, run, until, value, writes};
+use crate::kit::{
+    TOYS, Toy, change, is_ready, keep, keep_service, keep_unless_zero, model, put, run, until, value, writes,
+};
 
 /// How soon the other controller reacts.
 const REACTION: Duration = Duration::from_millis(20);
@@ -67,9 +69,39 @@ impl Contest {
         Some(ready(&self.model)?["reason"].as_str()?.to_owned())
     }
 
-    /// The events with this reason, counted with their repetitions.
-    fn events(&self, reason: &str) -> Vec<Value> {
-        self.model.objects("events.events.k8s.io").into_iter().filter(|it| it["reason"] == reason).collect()
+    /// Checks how many times we write objects of this resource: at first at once, then slower and slower, in the end once a minute.
+    async fn is_slowed_down(&self, resource: &str, first: RangeInclusive<usize>, steady: RangeInclusive<usize>) {
+        let written = self.writes_in(Duration::from_mins(3), resource).await;
+        assert!(first.contains(&written), "in three minutes: {written}");
+        let written = self.writes_in(Duration::from_mins(7), resource).await;
+        assert!(steady.contains(&written), "in seven more minutes: {written}");
+    }
+
+    /// Checks that one event has this reason, and that it was emitted once. Returns its note.
+    fn note_of_the_only(&self, reason: &str) -> String {
+        let events: Vec<Value> =
+            self.model.objects("events.events.k8s.io").into_iter().filter(|it| it["reason"] == reason).collect();
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert!(events[0]["series"].is_null(), "it was emitted once: {}", events[0]);
+        events[0]["note"].as_str().expect("a note").to_owned()
+    }
+
+    /// Checks that the status names the contest and that one event does. Returns the note of the event.
+    fn is_reported(&self) -> String {
+        assert_eq!(self.reason().as_deref(), Some("FieldsContested"));
+        self.note_of_the_only("FieldsContested")
+    }
+
+    fn counts_delays(&self) {
+        let delayed = value(&self.ours.scrape(), "toy_operator_drift_repairs_delayed_total{child=\"Service\"}");
+        assert!(delayed.is_some_and(|delayed| delayed >= 6.0), "{delayed:?}");
+    }
+
+    /// Checks that the object is ready after this time without the other controller, and that we then write no such object.
+    async fn calms_down_in(&self, time: Duration, resource: &str) {
+        sleep(time).await;
+        assert!(is_ready(&self.model, "a"), "{:?}", self.reason());
+        assert_eq!(self.writes_in(Duration::from_mins(10), resource).await, 0);
     }
 }
 
@@ -113,26 +145,15 @@ async fn set_status(model: Model) {
 #[tokio::test(start_paused = true)]
 async fn contested_field_is_restored_at_most_once_a_minute_and_reported_once() {
     let mut contest = Contest::begin(set_target_port);
-    let first = contest.writes_in(Duration::from_mins(3), "services").await;
-    assert!((4..=11).contains(&first), "one create, two reverts at once, then slower and slower: {first}");
-    let steady = contest.writes_in(Duration::from_mins(7), "services").await;
-    assert!((6..=7).contains(&steady), "once a minute: {steady}");
-
-    assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
-    let reported = contest.events("FieldsContested");
-    assert_eq!(reported.len(), 1, "{reported:?}");
-    assert!(reported[0]["series"].is_null(), "it was emitted once: {}", reported[0]);
-    let note = reported[0]["note"].as_str().expect("a note");
+    contest.is_slowed_down("services", 4..=11, 6..=7).await; // with the create
+    let note = contest.is_reported();
     assert!(note.contains("other-controller") && note.contains("targetPort"), "{note}");
-    let delayed = value(&contest.ours.scrape(), "toy_operator_drift_repairs_delayed_total{child=\"Service\"}");
-    assert!(delayed.is_some_and(|delayed| delayed >= 6.0), "{delayed:?}");
+    contest.counts_delays();
 
     contest.end();
     sleep(Duration::from_mins(1)).await;
     assert_eq!(contest.target_port(), Some(1), "the last revert stays");
-    sleep(Duration::from_mins(3)).await;
-    assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
-    assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
+    contest.calms_down_in(Duration::from_mins(3), "services").await;
 }
 
 /// A number that no earlier call has returned.
@@ -173,17 +194,10 @@ async fn remove_key(model: Model) {
 
 /// The operator wants another value after each revert.
 async fn restores_slowly(mut contest: Contest) {
-    let first = contest.writes_in(Duration::from_mins(3), "services").await;
-    assert!((4..=11).contains(&first), "one create, two reverts at once, then slower and slower: {first}");
-    let steady = contest.writes_in(Duration::from_mins(7), "services").await;
-    assert!((6..=7).contains(&steady), "once a minute: {steady}");
-    assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
-    assert_eq!(contest.events("FieldsContested").len(), 1);
-
+    contest.is_slowed_down("services", 4..=11, 6..=7).await;
+    contest.is_reported();
     contest.end();
-    sleep(Duration::from_mins(4)).await;
-    assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
-    assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
+    contest.calms_down_in(Duration::from_mins(4), "services").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,13 +229,8 @@ async fn new_desired_value_is_written_at_once_despite_a_contest() {
 #[tokio::test(start_paused = true)]
 async fn contested_status_is_restored_at_most_once_a_minute_and_reported_once() {
     let mut contest = Contest::begin(set_status);
-    let first = contest.writes_in(Duration::from_mins(3), TOYS).await;
-    assert!((4..=11).contains(&first), "the first status, two reverts at once, then slower and slower: {first}");
-    let steady = contest.writes_in(Duration::from_mins(7), TOYS).await;
-    assert!((6..=7).contains(&steady), "once a minute: {steady}");
-    let reported = contest.events("StatusContested");
-    assert_eq!(reported.len(), 1, "{reported:?}");
-    assert!(reported[0]["series"].is_null(), "it was emitted once: {}", reported[0]);
+    contest.is_slowed_down(TOYS, 4..=11, 6..=7).await; // with the first status
+    contest.note_of_the_only("StatusContested");
 
     change(&contest.model, "a", 7).await;
     sleep(REACTION / 2).await;
@@ -229,9 +238,7 @@ async fn contested_status_is_restored_at_most_once_a_minute_and_reported_once() 
     assert_eq!(observed, 2, "a new status is written at once");
 
     contest.end();
-    sleep(Duration::from_mins(2)).await;
-    assert!(is_ready(&contest.model, "a"), "the last revert stays: {:?}", contest.reason());
-    assert_eq!(contest.writes_in(Duration::from_mins(10), TOYS).await, 0);
+    contest.calms_down_in(Duration::from_mins(2), TOYS).await;
 }
 
 async fn delete_child(model: Model) {
@@ -247,25 +254,14 @@ async fn delete_child(model: Model) {
 #[tokio::test(start_paused = true)]
 async fn child_that_is_deleted_again_and_again_is_created_at_most_once_a_minute_and_reported_once() {
     let mut contest = Contest::begin(delete_child);
-    let first = contest.writes_in(Duration::from_mins(3), "services").await;
-    assert!((4..=11).contains(&first), "at first at once, then slower and slower: {first}");
-    let steady = contest.writes_in(Duration::from_mins(7), "services").await;
-    assert!((6..=7).contains(&steady), "once a minute: {steady}");
-
-    assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
-    let reported = contest.events("FieldsContested");
-    assert_eq!(reported.len(), 1, "{reported:?}");
-    assert!(reported[0]["series"].is_null(), "it was emitted once: {}", reported[0]);
-    let note = reported[0]["note"].as_str().expect("a note");
+    contest.is_slowed_down("services", 4..=11, 6..=7).await;
+    let note = contest.is_reported();
     assert!(note.contains("deletes Service \"a\" again and again"), "{note}");
-    let delayed = value(&contest.ours.scrape(), "toy_operator_drift_repairs_delayed_total{child=\"Service\"}");
-    assert!(delayed.is_some_and(|delayed| delayed >= 6.0), "{delayed:?}");
+    contest.counts_delays();
 
     contest.end();
-    sleep(Duration::from_mins(4)).await;
+    contest.calms_down_in(Duration::from_mins(4), "services").await;
     assert_eq!(contest.target_port(), Some(1), "the last one stays");
-    assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
-    assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,14 +277,6 @@ async fn child_that_is_deleted_twice_is_created_at_once() {
         assert!(took < Duration::from_millis(200), "{took:?}");
     }
     until("it is ready", || is_ready(&model, "a")).await;
-}
-
-/// Keeps a Service unless the object's size is zero.
-async fn keep_unless_zero(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
-    let service = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"name": "a", "port": 80, "targetPort": 80}]}});
-    let wanted = (toy.spec.size > 0).then(|| serde_json::from_value(service).expect("a Service"));
-    context.apply_or_delete::<Service>(wanted).await?;
-    Ok(Action::Done)
 }
 
 #[tokio::test(start_paused = true)]
@@ -343,15 +331,8 @@ async fn child_whose_immutable_field_differs_again_and_again_is_replaced_at_most
     let model = model();
     let ours = run(&model, &[], keep_headless_if_odd);
     let mut contest = Contest::with(model, ours, replace_headless);
-    let first = contest.writes_in(Duration::from_mins(3), "services").await;
-    assert!((9..=30).contains(&first), "a deletion and a create, at first at once, then slower and slower: {first}");
-    let steady = contest.writes_in(Duration::from_mins(7), "services").await;
-    assert!((12..=16).contains(&steady), "once a minute: {steady}");
-
-    assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
-    let reported = contest.events("FieldsContested");
-    assert_eq!(reported.len(), 1, "{reported:?}");
-    let note = reported[0]["note"].as_str().expect("a note");
+    contest.is_slowed_down("services", 9..=30, 12..=16).await; // a deletion and a create each time
+    let note = contest.is_reported();
     assert!(note.contains("creates Service \"a\" with another type again and again"), "{note}");
 
     contest.end();
@@ -359,9 +340,7 @@ async fn child_whose_immutable_field_differs_again_and_again_is_replaced_at_most
     sleep(Duration::from_secs(1)).await;
     assert_eq!(is_headless(&contest.model), Some(true), "the edit of a user does not wait");
     assert_eq!(contest.target_port(), Some(7));
-    sleep(Duration::from_mins(4)).await;
-    assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
-    assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
+    contest.calms_down_in(Duration::from_mins(4), "services").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -393,17 +372,9 @@ async fn remove_owner(model: Model) {
 #[tokio::test(start_paused = true)]
 async fn child_whose_owner_is_removed_again_and_again_is_adopted_at_most_once_a_minute() {
     let mut contest = Contest::begin(remove_owner);
-    let first = contest.writes_in(Duration::from_mins(3), "services").await;
-    assert!((4..=13).contains(&first), "at first at once, then slower and slower: {first}");
-    let steady = contest.writes_in(Duration::from_mins(7), "services").await;
-    assert!((6..=7).contains(&steady), "once a minute: {steady}");
-    assert_eq!(contest.reason().as_deref(), Some("FieldsContested"));
-    let reported = contest.events("FieldsContested");
-    assert_eq!(reported.len(), 1, "{reported:?}");
-    assert!(reported[0]["note"].as_str().is_some_and(|note| note.contains("ownerReferences")), "{}", reported[0]);
-
+    contest.is_slowed_down("services", 4..=13, 6..=7).await;
+    let note = contest.is_reported();
+    assert!(note.contains("ownerReferences"), "{note}");
     contest.end();
-    sleep(Duration::from_mins(4)).await;
-    assert!(is_ready(&contest.model, "a"), "{:?}", contest.reason());
-    assert_eq!(contest.writes_in(Duration::from_mins(10), "services").await, 0);
+    contest.calms_down_in(Duration::from_mins(4), "services").await;
 }

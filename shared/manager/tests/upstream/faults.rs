@@ -21,8 +21,8 @@ use tokio::{
 };
 
 use crate::kit::{
-    Calls, MOMENT, TOYS, Toy, change, is_ready, keep, keeper, model, plan, port, put, report_size, run, until, value,
-    writes,
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keep, keep_unless_zero, keeper, model, plan, port, put,
+    reconcile_errors, report_size, run, until, value, writes,
 };
 
 /// Waits for the final state, and checks that the operator then writes nothing for ten minutes. Returns how long the wait took.
@@ -206,15 +206,6 @@ async fn keep_ports(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Erro
     Ok(Action::Done)
 }
 
-/// Keeps a Service unless the object's size is zero.
-async fn keep_unless_zero(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
-    let port = json!([{"name": "a", "port": 80}]);
-    let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": port}});
-    let wanted = (toy.spec.size > 0).then(|| serde_json::from_value(service).expect("a Service"));
-    context.apply_or_delete::<Service>(wanted).await?;
-    Ok(Action::Done)
-}
-
 #[tokio::test(start_paused = true)]
 async fn unwanted_child_without_our_label_is_deleted() {
     let model = model();
@@ -249,8 +240,7 @@ async fn a5_conflicting_apply_is_retried_without_an_error() {
     let ports = || model.object("services", "default", "a")?["spec"]["ports"].as_array().map(Vec::len);
     until("three ports", || ports() == Some(3)).await;
     assert!(planned.unused().is_empty());
-    let errors = value(&harness.scrape(), r#"controller_runtime_reconcile_errors_total{controller="toy"}"#);
-    assert_eq!(errors, Some(0.0));
+    assert_eq!(reconcile_errors(&harness), Some(0.0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,8 +253,7 @@ async fn a5_conflicting_deletion_is_retried_without_an_error() {
     change(&model, "a", 0).await;
     until("the Service is gone", || model.object("services", "default", "a").is_none()).await;
     assert!(planned.unused().is_empty());
-    let errors = value(&harness.scrape(), r#"controller_runtime_reconcile_errors_total{controller="toy"}"#);
-    assert_eq!(errors, Some(0.0));
+    assert_eq!(reconcile_errors(&harness), Some(0.0));
 }
 
 /// Right before the request that deletes a child, another client changes it: its owner, or something else.
@@ -295,8 +284,7 @@ async fn child_is_deleted_only_while_it_is_ours() {
         sleep(10 * MOMENT).await;
         assert!(planned.unused().is_empty());
         assert_eq!(model.object("services", "default", "a").is_some(), is_kept);
-        let errors = value(&harness.scrape(), r#"controller_runtime_reconcile_errors_total{controller="toy"}"#);
-        assert_eq!(errors, Some(0.0));
+        assert_eq!(reconcile_errors(&harness), Some(0.0));
     }
 }
 

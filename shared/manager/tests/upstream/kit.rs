@@ -210,3 +210,17 @@ pub(crate) fn writes(model: &Model) -> Vec<(&'static str, String, Option<u16>)> 
 }
 
 pub(crate) const TOYS: &str = "toys.tests.example.com";
+
+/// Keeps a Service unless the object's size is zero.
+pub(crate) async fn keep_unless_zero(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let port = json!([{"name": "a", "port": 80}]);
+    let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": port}});
+    let wanted = (toy.spec.size > 0).then(|| serde_json::from_value(service).expect("a Service"));
+    context.apply_or_delete::<Service>(wanted).await?;
+    Ok(Action::Done)
+}
+
+/// How many reconciles of toys have failed; `None` before the first reconcile.
+pub(crate) fn reconcile_errors(harness: &Harness) -> Option<f64> {
+    value(&harness.scrape(), r#"controller_runtime_reconcile_errors_total{controller="toy"}"#)
+}

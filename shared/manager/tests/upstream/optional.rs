@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use workloads::{Child, Viewed};
 
-use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, change, model, plan, put, value};
+use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, change, model, plan, put, reconcile_errors};
 
 /// A kind of another project, such as `ServiceMonitor`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -99,8 +99,7 @@ async fn uninstalled_kind_blocks_nothing_and_is_used_once_installed() {
     let (gadgets, harness) = start(&model);
     sleep(MOMENT).await;
     assert_eq!(model.objects("services").len(), 1, "the other children exist");
-    let series = r#"controller_runtime_reconcile_errors_total{controller="toy"}"#;
-    assert_eq!(value(&harness.scrape(), series), Some(0.0));
+    assert_eq!(reconcile_errors(&harness), Some(0.0));
     let writes = |model: &Model| {
         model.requests().iter().filter(|it| it.resource.starts_with("gadgets") && it.verb.writes()).count()
     };

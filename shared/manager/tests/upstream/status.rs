@@ -14,7 +14,9 @@ use model_apiserver::{Model, NoFaults, Planned};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::kit::{MOMENT, TOYS, Toy, is_ready, keep, model, plan, port, put, report_size, run, until, value};
+use crate::kit::{
+    MOMENT, TOYS, Toy, is_ready, keep, model, plan, port, put, reconcile_errors, report_size, run, until,
+};
 
 /// Keeps one Service, and writes the number of earlier reconciles into the message of `Ready`.
 async fn count(toy: Arc<Toy>, context: Context<Toy>, looks: Arc<AtomicUsize>) -> Result<Action, Error> {
@@ -126,6 +128,5 @@ async fn first_status_is_written_although_a_user_changes_the_object() {
     let took = until("it is ready", || is_ready(&model, "a")).await;
     assert!(took < MOMENT, "{took:?}");
     assert!(planned.unused().is_empty());
-    let errors = value(&harness.scrape(), r#"controller_runtime_reconcile_errors_total{controller="toy"}"#);
-    assert_eq!(errors, Some(0.0));
+    assert_eq!(reconcile_errors(&harness), Some(0.0));
 }

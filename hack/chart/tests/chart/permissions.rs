@@ -1,0 +1,115 @@
+//! Which permissions a release has, and in which namespaces.
+
+use chart::rendered::Rendered;
+use serde_json::{Value, json};
+
+use crate::{
+    flag_sets::everything,
+    kit::{FlagSet, deep, flags, render},
+    notes::notes,
+};
+
+/// The first resource of each rule in the cluster roles that the chart binds to its own accounts. Roles for users are not bound.
+fn cluster_wide(rendered: &Rendered) -> Vec<String> {
+    let bound: Vec<&Value> = rendered.of("ClusterRoleBinding").map(|binding| &binding["roleRef"]["name"]).collect();
+    let ours = rendered.of("ClusterRole").filter(|role| bound.contains(&&role["metadata"]["name"]));
+    let rules = ours.flat_map(|role| role["rules"].as_array().unwrap());
+    let mut about: Vec<_> = rules.map(|rule| rule["resources"][0].as_str().unwrap().to_owned()).collect();
+    about.sort();
+    about
+}
+
+#[test]
+fn watch_namespaces_limit_watches_and_permissions() {
+    let rendered = render(&json!({"watchNamespaces": ["one", "two"]}));
+    assert!(flags(&rendered).contains(&"--watch-namespaces=one,two".to_owned()));
+    let left = ["customresourcedefinitions", "subjectaccessreviews", "tokenreviews", "validatingwebhookconfigurations"];
+    assert_eq!(cluster_wide(&rendered), left);
+    for namespace in ["one", "two"] {
+        let roles = rendered.of("Role").filter(|role| role["metadata"]["namespace"] == namespace);
+        let names: Vec<_> = roles.map(|role| role["metadata"]["name"].as_str().unwrap()).collect();
+        assert!(names.contains(&"operators-memcached"), "{names:?}");
+    }
+    for webhook in deep(&json!(rendered.of("ValidatingWebhookConfiguration").collect::<Vec<_>>()), "namespaceSelector")
+    {
+        assert!(webhook.to_string().contains(r#""operator":"In","values":["one","two"]"#), "{webhook}");
+    }
+    let test = rendered.object("Pod", "operators-smoke-test").unwrap();
+    assert!(test["spec"]["containers"][0]["args"].to_string().contains("--namespace=one"));
+    let allowed: Vec<_> = rendered.of("Role").filter(|it| it["metadata"]["name"] == "operators-smoke-test").collect();
+    assert_eq!((allowed.len(), &allowed[0]["metadata"]["namespace"]), (1, &json!("one")));
+
+    // The remaining cluster-wide rules go with their features.
+    let without = |values: Value| {
+        let mut values = values;
+        values["watchNamespaces"] = json!(["one"]);
+        cluster_wide(&render(&values))
+    };
+    let certificates = ["customresourcedefinitions", "validatingwebhookconfigurations"];
+    assert_eq!(without(json!({"metrics": {"proxy": {"kind": "none"}}})), certificates);
+    let reviews = ["subjectaccessreviews", "tokenreviews"];
+    assert_eq!(without(json!({"webhooks": {"enabled": false}})), reviews);
+    assert_eq!(without(json!({"webhooks": {"certManager": {"enabled": true}}})), reviews);
+    assert!(without(json!({"webhooks": {"enabled": false}, "metrics": {"enabled": false}})).is_empty());
+}
+
+#[test]
+fn namespaces_can_be_selected_by_labels() {
+    let labels = json!({"team": "x", "env": "test"});
+    let rendered = render(&json!({"watchNamespaceLabels": labels}));
+    assert!(flags(&rendered).contains(&"--watch-namespace-selector=env=test,team=x".to_owned()));
+    let role = rendered.object("ClusterRole", "operators-controller-manager-namespaces").unwrap();
+    assert_eq!(role["rules"], json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]}]),);
+    assert!(rendered.object("ClusterRole", "operators-memcached").is_some(), "permissions in the whole cluster");
+    let webhooks = json!(rendered.of("ValidatingWebhookConfiguration").collect::<Vec<_>>());
+    for selector in deep(&webhooks, "namespaceSelector") {
+        assert_eq!(selector["matchLabels"], labels);
+    }
+    let test = rendered.object("Pod", "operators-smoke-test").unwrap();
+    assert!(test["spec"]["containers"][0]["args"].to_string().contains("--namespace=operators-smoke-test"));
+    let scratch = rendered.object("Namespace", "operators-smoke-test").unwrap();
+    assert_eq!([&scratch["metadata"]["labels"]["env"], &scratch["metadata"]["labels"]["team"]], ["test", "x"]);
+    assert!(render(&json!({})).object("ClusterRole", "operators-controller-manager-namespaces").is_none());
+}
+
+#[test]
+fn secret_access_follows_read_secrets_value() {
+    let about_secrets = |values: Value| {
+        let rendered = render(&values);
+        let all =
+            json!(rendered.of("ClusterRole").flat_map(|role| role["rules"].as_array().unwrap()).collect::<Vec<_>>());
+        let about = |rule: &&Value| rule["resources"].to_string().contains("\"secrets\"");
+        all.as_array().unwrap().iter().filter(about).cloned().collect::<Vec<_>>()
+    };
+    let by_name = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get", "patch"]});
+    assert_eq!(about_secrets(json!({})), [by_name]);
+    assert!(about_secrets(json!({"operators": {"memcached": {"readSecrets": false}}})).is_empty());
+}
+
+#[test]
+fn without_rbac_no_object_is_a_role_or_a_binding() {
+    let mut values = everything(FlagSet::all().last().unwrap());
+    values["rbac"] = json!({"create": false});
+    let rendered = render(&values);
+    for object in &rendered.objects {
+        assert!(!object["kind"].as_str().unwrap().contains("Role"), "{object}");
+        let component = &object["metadata"]["labels"]["app.kubernetes.io/component"];
+        assert_ne!(component, "smoke-test", "it needs a role: {object}");
+    }
+    assert!(!notes(&values, &[]).contains("helm test"));
+    assert!(notes(&json!({}), &[]).contains("helm test"));
+}
+
+#[test]
+fn smoke_test_has_permissions_only_in_its_namespace() {
+    let rendered = render(&json!({}));
+    let about = |object: &&Value| object["metadata"]["labels"]["app.kubernetes.io/component"] == "smoke-test";
+    let kinds: Vec<_> = rendered.objects.iter().filter(about).map(|object| object["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["Namespace", "ServiceAccount", "Role", "RoleBinding", "Pod"]);
+    for object in
+        rendered.objects.iter().filter(about).filter(|object| object["kind"].as_str().unwrap().contains("Role"))
+    {
+        assert_eq!(object["metadata"]["namespace"], "operators-smoke-test");
+        assert!(!object.to_string().contains("namespaces\""), "{object}");
+    }
+}
