@@ -271,7 +271,7 @@ async fn child_that_is_deleted_twice_is_created_at_once() {
     let _harness = run(&model, &[], keep);
     until("the Service", || target_port(&model) == Some(1)).await;
     for _ in 0..2 {
-        sleep(Duration::from_secs(20)).await;
+        sleep(REACTION).await;
         model.take("services", "default", "a");
         let took = until("the Service again", || target_port(&model) == Some(1)).await;
         assert!(took < Duration::from_millis(200), "{took:?}");
