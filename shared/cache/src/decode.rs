@@ -170,6 +170,8 @@ pub struct CachedMeta {
     pub app: Option<AppKey>,
     /// Which of its fields are ours.
     pub fingerprint: Fingerprint,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
 }
 
 /// The owner that has `controller: true`.
@@ -285,6 +287,7 @@ impl CachedMeta {
             owner: metadata.controller().map(|owner| Owner { uid: Uid::of(&owner.uid), name: name(&owner.name) }),
             app,
             fingerprint: own_fingerprint(metadata, json),
+            is_deleting: metadata.deletion_timestamp.is_some(),
         }
     }
 }

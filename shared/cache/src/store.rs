@@ -128,9 +128,19 @@ impl<R: Representation> Store<R> {
         Self::item(self.read().objects.get(key)?)
     }
 
+    /// Whether an object has this name.
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.read().objects.get(key).is_some()
+    }
+
     /// The uid of the object that has this name now.
     pub fn uid(&self, key: &ObjectKey) -> Option<Uid> {
         self.read().objects.get(key).map(|slot| slot.meta.uid)
+    }
+
+    /// Whether the object of that name is being deleted. Decodes nothing.
+    pub fn is_deleting(&self, key: &ObjectKey) -> bool {
+        self.read().objects.get(key).is_some_and(|slot| slot.meta.is_deleting)
     }
 
     /// The object of that name, with what a writer needs.

@@ -187,6 +187,7 @@ impl Assembly {
         for controller in self.controllers.iter() {
             controller.queue.update_depth();
             metrics.show_queue(&controller.name, controller.queue.unfinished());
+            metrics.show_waiting(&controller.kind, controller.count_waiting());
             (controller.scrape)(metrics);
         }
     }
@@ -247,7 +248,7 @@ async fn watch_clock(controllers: Arc<Vec<Running>>, clock: Clock, stop: Cancell
 
 /// Wakes all objects whenever a kind becomes available again. So an outage ends for all of them at once, and not for each
 /// at the end of its back-off, which has grown as long as the outage. With `arrives` the first time counts too. With several
-/// namespaces each counts on its own, because another may stay unavailable for ever.
+/// watched namespaces this holds for each on its own: another may stay unavailable for ever, and one after another comes back.
 async fn resync_on_recovery(
     controllers: Arc<Vec<Running>>,
     index: usize,
@@ -256,11 +257,11 @@ async fn resync_on_recovery(
     stop: CancellationToken,
 ) {
     let come_and_go = async {
-        let mut known = 0;
+        let mut known = Vec::new();
         loop {
-            known = if arrives { health.until_arrived(known).await } else { health.until_recovered(known).await };
-            tracing::debug!(controller = &*controllers[index].name, kind = health.kind, "Back");
-            controllers[index].enqueue_all(&Cause::Served);
+            let namespaces = health.until_back(&mut known, arrives).await;
+            tracing::debug!(controller = &*controllers[index].name, kind = health.kind, ?namespaces, "Back");
+            controllers[index].enqueue_in(&namespaces, &Cause::Served);
         }
     };
     tokio::select! {

@@ -74,7 +74,8 @@ pub(crate) fn combine(
         Some(waiting) => health.progressing.as_ref().map(|_| Verdict::yes(WAITING.reason, waiting.message.clone())),
         None => health.progressing.clone(),
     };
-    let degraded = degraded(&problems);
+    let stalling: Vec<&Problem> = problems.iter().copied().filter(|problem| problem.kind.stalls).collect();
+    let (degraded, stalled) = (degraded(&problems), degraded(&stalling));
     let ready = if degraded.status && !health.stays_ready {
         Verdict::no(degraded.reason, degraded.message.clone())
     } else if let Some(waiting) = waiting {
@@ -93,19 +94,19 @@ pub(crate) fn combine(
     conditions.push(context.condition("Ready", &ready));
 
     let mut recheck = health.recheck;
-    if degraded.status {
+    if stalled.status {
         let stalled_at =
             ClockReading::new(context.now, context.stored).end_of(context.since("Degraded", true), STALLED_AFTER);
         // The problem that stalled the object still does: time alone does not end that, even if the clock was put back.
         let was_stalled = context
             .stored
             .iter()
-            .any(|stored| stored.type_ == "Stalled" && stored.status == "True" && stored.reason == degraded.reason);
+            .any(|stored| stored.type_ == "Stalled" && stored.status == "True" && stored.reason == stalled.reason);
         match stalled_at {
-            Some(then) if problems.first().is_some_and(|first| first.kind.can_pass) && !was_stalled => {
+            Some(then) if stalling.first().is_some_and(|first| first.kind.can_pass) && !was_stalled => {
                 recheck = Some(recheck.map_or(then, |other| other.min(then)));
             }
-            _ => conditions.push(context.condition("Stalled", &degraded)),
+            _ => conditions.push(context.condition("Stalled", &stalled)),
         }
     } else if !ready.status {
         conditions.push(context.condition("Reconciling", &Verdict { status: true, ..ready }));

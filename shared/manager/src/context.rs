@@ -193,8 +193,11 @@ impl<K: Primary, S: Shared> Context<K, S> {
         &self.config
     }
 
-    /// Returns a client for objects that are not children: to evict a pod, or to scale or patch an object of another owner. It
-    /// sends a write only while this process leads. [`permits`](crate::ControllerBuilder::permits) declares what it may do.
+    /// Returns a client for objects that are not children, such as to patch an object of another owner. It sends a write only while
+    /// this process leads. [`permits`](crate::ControllerBuilder::permits) declares what it may do.
+    ///
+    /// Nothing slows its writes down: if another client, or another object of the same kind, undoes a write each time, both go on
+    /// for ever at full speed. A reconciler has to make sure that only one object writes a field.
     ///
     /// For children use [`apply`](Self::apply) and its relatives: only they keep the cache in step and report what they do.
     pub fn client(&self) -> Client {

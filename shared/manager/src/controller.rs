@@ -110,6 +110,7 @@ impl Controller {
             children: Vec::new(),
             rules,
             indices: Vec::new(),
+            watched: Vec::new(),
             streams: Vec::new(),
             options,
             config: (),
@@ -135,6 +136,8 @@ pub struct ControllerBuilder<K: Primary, S = ()> {
     children: Vec<String>,
     rules: Vec<Permission>,
     indices: Vec<(&'static str, Values<K>)>,
+    /// The names of the indices of [`watches`](Self::watches).
+    watched: Vec<&'static str>,
     streams: Vec<KeyStream>,
     options: ControllerOptions<K, S>,
     config: S,
@@ -176,13 +179,13 @@ impl<K: Primary> ControllerBuilder<K> {
     /// values are the fields of a struct. The reconciler then takes a `Context<K, S>`, and so does a function of
     /// [`on_delete`](Self::on_delete) that is declared later.
     pub fn config<S: Shared>(self, config: S) -> ControllerBuilder<K, S> {
-        let Self { sources, children, rules, indices, streams, options, config: () } = self;
+        let Self { sources, children, rules, indices, watched, streams, options, config: () } = self;
         let ControllerOptions { needs, capabilities, cleanup, gone, scraped, wakes_on, workers } = options;
         let cleanup = cleanup.map(|cleanup| -> Cleanup<K, S> {
             Box::new(move |object, context| cleanup(object, context.without_config()))
         });
         let options = ControllerOptions { needs, capabilities, cleanup, gone, scraped, wakes_on, workers };
-        ControllerBuilder { sources, children, rules, indices, streams, options, config }
+        ControllerBuilder { sources, children, rules, indices, watched, streams, options, config }
     }
 }
 
@@ -191,6 +194,10 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     ///
     /// The watch selects by the label `app.kubernetes.io/managed-by`, so objects that are not ours cost nothing. Use
     /// [`Whole`](workloads::Whole) for a kind of another crate.
+    ///
+    /// For a Role or a `ClusterRole`, the derived permissions are not enough: the API server refuses one that grants what the
+    /// operator itself may not do. So the operator also needs all that its roles grant, or the verb `escalate` on roles, and for
+    /// bindings `bind` ([`permits`](Self::permits)).
     pub fn owns<C: Child>(mut self) -> Self
     where
         K::Scope: MayOwn<C::Scope>,
@@ -246,17 +253,29 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// [`Context::watched`] returns the objects whose `map` names the reconciled object.
     ///
     /// The watch has no selector: the cache holds the view of every object of the kind that the process may read. If `map`
-    /// panics, the change wakes all objects. A controller declares this at most once for a kind.
+    /// panics, the change wakes all objects.
+    ///
+    /// # Panics
+    ///
+    /// When the controller has declared this for the kind before.
     pub fn watches<C: Viewed>(
         mut self,
         map: impl Fn(&Live<C::View>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
+        let name = index_of_watched::<K, C>();
+        assert!(
+            !self.watched.contains(&name),
+            "{}'s controller declares .watches::<{}>() twice: one function has to return all keys",
+            K::kind(&()),
+            C::kind(&())
+        );
+        self.watched.push(name);
         self.watch::<C>();
         self.sources.push(Box::new(move |wiring| {
             let (informer, map) = (wiring.informers.projected_whole::<C>(), Arc::new(map));
             let index = map.clone();
             let values = move |object: &_| index(object).iter().map(ObjectKey::to_string).collect();
-            informer.store.index_cluster(index_of_watched::<K, C>(), Box::new(values));
+            informer.store.index_cluster(name, Box::new(values));
             informer.health.require();
             informer.subscribe(waking::<C>(wiring, by_map::<K, C, _>(wiring.primary, move |object: &_| map(object))));
             wiring.caches.insert_of_all_namespaces(informer);
@@ -310,6 +329,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
 
     /// Declares that reconciles read objects of kind `C` by name ([`Context::secret`]): without a cache, without a watch, and
     /// without the permission to list them.
+    ///
+    /// This costs at least one request for each object and minute. A change wakes no object: it is noticed at the next read, up to a
+    /// minute late.
     pub fn reads<C: Resource<DynamicType = ()>>(mut self) -> Self {
         self.rules.push(Permission::on::<C>(&["get"]));
         self.options.capabilities.reads.insert(C::plural(&()).into_owned());

@@ -287,7 +287,7 @@ fn print_images(operators: &[&'static dyn Operator], _: &ArgMatches) -> Result<(
     Ok(())
 }
 
-/// The defaults of the flags whose name ends with `image`, and the images of the samples.
+/// The defaults of the flags whose name ends with `image`, the images of the samples, and those that the operators name.
 fn images(operators: &[&'static dyn Operator]) -> BTreeSet<String> {
     let mut images = BTreeSet::new();
     for operator in operators {
@@ -297,6 +297,7 @@ fn images(operators: &[&'static dyn Operator]) -> BTreeSet<String> {
         let defaults = of_images.flat_map(Arg::get_default_values).map(|image| image.to_string_lossy().into_owned());
         images.extend(defaults.filter(|image| !image.is_empty()));
         images.extend(smoke::image_of_sample(*operator));
+        images.extend(operator.images().iter().map(|image| (*image).to_owned()));
     }
     images
 }

@@ -89,9 +89,9 @@ pub use shared_certificate::SharedCertificate;
 pub use shared_token::SharedToken;
 pub use status::{Primary, StandardStatus, Status};
 pub use telemetry::traceparent;
-pub use webhooks::{
-    FieldError, Operation, Reply, Review, Reviewed, User, ValidationResult, Webhook, answer as answer_review,
-};
+pub use webhooks::{FieldError, Operation, Review, Reviewed, User, ValidationResult, Webhook};
+#[doc(hidden)]
+pub use webhooks::{Reply, answer as answer_review};
 pub use workloads::{Fence, Scoped};
 
 /// The examples of the README, which compile.

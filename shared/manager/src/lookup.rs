@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use cache::{Full, Informer, ObjectKey};
+use cache::{Full, Informer};
 
 use crate::status::Primary;
 
@@ -21,15 +21,6 @@ pub struct NotSynced;
 impl<K: Primary> Lookup<K> {
     pub(crate) fn connect(&self, informer: &Arc<Informer<Full<K>>>) {
         drop(self.0.set(informer.clone()));
-    }
-
-    /// Returns the object of that name. The namespace of a cluster-scoped object is empty.
-    ///
-    /// # Errors
-    ///
-    /// The cache is not in sync.
-    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, NotSynced> {
-        Ok(self.informer(namespace)?.store.get(&ObjectKey::new(namespace, name)))
     }
 
     /// Returns the objects in this namespace that have `value` in the index, sorted by name.

@@ -68,6 +68,7 @@ pub(crate) struct Metrics {
     informer_last_event: IntGaugeVec,
     informer_restarts: IntCounterVec,
     undecodable: IntGaugeVec,
+    waiting: IntGaugeVec,
     condition: IntGaugeVec,
     conditions: IntGaugeVec,
     conditions_aggregated: IntGaugeVec,
@@ -244,6 +245,11 @@ impl Metrics {
                 "Objects that do not match their schema and are skipped",
                 &["kind"],
             ),
+            waiting: make.gauges(
+                "operator_waiting_objects",
+                "Objects that wait for a list which their reconcile needs, mostly because the API server refuses it",
+                &["kind"],
+            ),
             condition: make.gauges(
                 "operator_resource_condition",
                 "Conditions of each object, 1 for their current status; see operator_resource_condition_aggregated",
@@ -307,6 +313,11 @@ impl Metrics {
         let labels = [controller, controller];
         self.unfinished_seconds.with_label_values(&labels).set(unfinished.total.as_secs_f64());
         self.longest_seconds.with_label_values(&labels).set(unfinished.longest.as_secs_f64());
+    }
+
+    /// Sets how many objects of a kind wait for a list, on a scrape.
+    pub(crate) fn show_waiting(&self, kind: &str, objects: usize) {
+        self.waiting.with_label_values(&[kind]).set(i64::try_from(objects).unwrap_or(i64::MAX));
     }
 
     /// Sets whether a kind has too many objects for one series each (`--metrics-max-objects`).

@@ -60,6 +60,12 @@ pub trait Operator: Send + Sync {
         false
     }
 
+    /// Returns the full names of images that its pods run, and that neither a flag nor the sample names. `images` prints them,
+    /// for a mirror.
+    fn images(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Returns flags with the path of the chart's value for each, such as `("booking-url", "provider.url")`. Without an entry,
     /// the value has the name of the flag in camel case, without the prefix of the operator's name.
     fn chart_values(&self) -> &'static [(&'static str, &'static str)] {

@@ -5,7 +5,6 @@ use std::{borrow::Cow, fmt::Debug, marker::PhantomData, ops::Deref};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
-use serde_json::Value;
 
 use crate::{Child, Scoped, Viewed};
 
@@ -39,27 +38,14 @@ pub struct As<K, V> {
 pub type Whole<K> = As<K, WholeView<K>>;
 
 /// A view of the kind `K`, see [`Viewed::View`].
-pub trait ViewOf<K>: DeserializeOwned + Debug + PartialEq + Send + Sync + 'static {
-    /// Whether [`set_defaults`](Self::set_defaults) sets the defaults, see [`Child::KNOWS_DEFAULTS`].
-    const KNOWS_DEFAULTS: bool = false;
-
-    /// Sets the defaults that the API server sets, see [`Child::set_defaults`]. By default none. Then only defaults in the elements
-    /// of lists without keys, such as `volumeClaimTemplates`, cost more than one request: a read and a dry run in each process.
-    fn set_defaults(object: &mut Value) {
-        let _ = object;
-    }
-}
+///
+/// The runtime does not know the defaults of such a kind. This costs one request for each create. Only defaults in the elements of
+/// lists without keys, such as `volumeClaimTemplates`, cost more: a read and a dry run in each process.
+pub trait ViewOf<K>: DeserializeOwned + Debug + PartialEq + Send + Sync + 'static {}
 
 /// A whole object of the kind `K`, without `managedFields` and the resource version. It derefs to the object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WholeView<K>(K);
-
-impl<K, V> As<K, V> {
-    /// Returns the object.
-    pub fn into_inner(self) -> K {
-        self.object
-    }
-}
 
 impl<K, V> From<K> for As<K, V> {
     fn from(object: K) -> Self {
@@ -109,11 +95,7 @@ where
     K: Scoped + Serialize + Debug + Send + Sync + 'static,
     V: ViewOf<K>,
 {
-    const KNOWS_DEFAULTS: bool = V::KNOWS_DEFAULTS;
-
-    fn set_defaults(object: &mut Value) {
-        V::set_defaults(object);
-    }
+    const KNOWS_DEFAULTS: bool = false;
 }
 
 impl<K> ViewOf<K> for WholeView<K> where K: Resource + DeserializeOwned + Debug + PartialEq + Send + Sync + 'static {}
@@ -139,7 +121,7 @@ impl<'de, K: Resource + Deserialize<'de>> Deserialize<'de> for WholeView<K> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Secret;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

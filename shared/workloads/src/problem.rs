@@ -12,6 +12,9 @@ pub struct ProblemKind {
     pub event: Option<&'static str>,
     /// Whether such a problem can go away without a change of the object. If not, the object is `Stalled` at once.
     pub can_pass: bool,
+    /// Whether such a problem makes the object `Stalled` if it lasts. If not, it tells of a result, and the operator continues its
+    /// work on the object.
+    pub stalls: bool,
 }
 
 impl ProblemKind {
@@ -45,14 +48,14 @@ impl ProblemKind {
     /// A kind of problem that can pass and emits no event.
     #[must_use]
     pub const fn new(reason: &'static str, rank: u8) -> Self {
-        Self { reason, rank, event: None, can_pass: true }
+        Self { reason, rank, event: None, can_pass: true, stalls: true }
     }
 
     /// A part of the spec has no meaning: only a user who changes the object can fix it. Wins over all other problems, and emits
     /// an event of the same reason.
     #[must_use]
     pub const fn invalid(reason: &'static str) -> Self {
-        Self { reason, rank: 0, event: Some(reason), can_pass: false }
+        Self { reason, rank: 0, event: Some(reason), can_pass: false, stalls: true }
     }
 
     /// Fewer pods are ready than wanted. Every other problem explains it better.
@@ -65,6 +68,13 @@ impl ProblemKind {
     #[must_use]
     pub const fn with_event(self, event: &'static str) -> Self {
         Self { event: Some(event), ..self }
+    }
+
+    /// Makes the object `Degraded`, but never `Stalled`: tools that wait for objects would take a result for an operator that
+    /// cannot continue.
+    #[must_use]
+    pub const fn never_stalls(self) -> Self {
+        Self { stalls: false, ..self }
     }
 }
 

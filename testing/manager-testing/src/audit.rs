@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Result;
 use cluster::audit;
+use k8s_openapi::api::rbac::v1::PolicyRule;
 
 /// The requests of one user, counted by verb and resource: `patch deployments`, `patch memcacheds/status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,5 +58,33 @@ impl Requests {
     /// The requests that RBAC refused.
     pub fn forbidden(&self) -> Vec<&str> {
         self.0.keys().map(String::as_str).filter(|what| what.ends_with(" 403")).collect()
+    }
+
+    /// The permissions of these rules that no request has used, such as `delete deployments` or `patch memcacheds/status`.
+    /// Resources with the same name in several groups count as one.
+    pub fn unused(&self, rules: &[PolicyRule]) -> Vec<String> {
+        let permissions = rules.iter().flat_map(|rule| {
+            let resources = rule.resources.iter().flatten();
+            resources.flat_map(|resource| rule.verbs.iter().map(move |verb| format!("{verb} {resource}")))
+        });
+        permissions.filter(|what| self.count(what) == 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permission_without_a_successful_request_is_unused() {
+        let sent = ["get toys 403", "list toys", "patch toys/status", "dry-run create toys"];
+        let requests = Requests(sent.into_iter().map(|what| (what.to_owned(), 1)).collect());
+        let rule = |resource: &str, verbs: &[&str]| PolicyRule {
+            resources: Some(vec![resource.to_owned()]),
+            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            ..PolicyRule::default()
+        };
+        let rules = [rule("toys", &["get", "list", "patch", "create"]), rule("toys/status", &["patch"])];
+        assert_eq!(requests.unused(&rules), ["get toys", "patch toys", "create toys"]);
     }
 }

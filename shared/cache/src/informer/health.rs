@@ -49,8 +49,8 @@ struct Watch {
     /// The watched namespace; empty for all of them.
     scope: String,
     phase: Phase,
-    /// Whether the watch was synced once.
-    was_synced: bool,
+    /// How often the watch has become synced, the first time included.
+    arrivals: u64,
     /// Whether the API server has said that it does not have the kind, and the watch was not synced since. Another error in
     /// between does not bring the kind back.
     gone: bool,
@@ -65,10 +65,6 @@ struct Summary {
     worst: Phase,
     /// Whether at least one watch is synced.
     is_partly_synced: bool,
-    /// How often a watch has become synced, the first time included.
-    arrivals: u64,
-    /// How often a watch that was synced before has become synced again.
-    recoveries: u64,
 }
 
 /// The phase of a watch, from good to bad: `Ord` picks the worst.
@@ -135,21 +131,23 @@ impl InformerHealth {
         self.summary.until(|it| it.is_partly_synced).await;
     }
 
-    /// How often the cache has come back after a failure. With several namespaces each of them counts.
-    pub fn recoveries(&self) -> u64 {
-        self.summary.get().recoveries
-    }
-
-    /// Returns when the cache has come back more than `known` times, and how often it has.
-    pub async fn until_recovered(&self, known: u64) -> u64 {
-        self.summary.until(|it| it.recoveries > known).await;
-        self.recoveries()
-    }
-
-    /// Like [`until_recovered`](Self::until_recovered). Here the first time counts too, for each namespace.
-    pub async fn until_arrived(&self, known: u64) -> u64 {
-        self.summary.until(|it| it.arrivals > known).await;
-        self.summary.get().arrivals
+    /// Returns the watched namespaces in which the cache has come back after a failure, as soon as there is one; with `arrives`,
+    /// also those in which it is there for the first time. An empty name stands for all namespaces, which one watch reads.
+    ///
+    /// `known` has how often each watch was synced at the last call. It is empty before the first call.
+    pub async fn until_back(&self, known: &mut Vec<u64>, arrives: bool) -> Vec<String> {
+        let mut back = Vec::new();
+        let is_news = |watches: &Vec<Watch>| {
+            known.resize(watches.len(), u64::from(!arrives));
+            let watches = watches.iter().zip(known.iter_mut());
+            for (watch, known) in watches.filter(|(watch, known)| watch.arrivals > **known) {
+                *known = watch.arrivals;
+                back.push(watch.scope.clone());
+            }
+            !back.is_empty()
+        };
+        self.watches.until(is_news).await;
+        back
     }
 
     /// Returns when watches have completed lists or changed their phases more than `known` times, and how often they have. Only
@@ -182,7 +180,7 @@ impl InformerHealth {
 
     /// Whether the cluster has the kind, as these watches know: each was synced, and the kind has not been uninstalled since.
     pub(super) fn are_installed(&self, watches: Range<usize>) -> bool {
-        self.watches().get(watches).is_some_and(|it| it.iter().all(|watch| watch.was_synced && !watch.gone))
+        self.watches().get(watches).is_some_and(|it| it.iter().all(|watch| watch.arrivals > 0 && !watch.gone))
     }
 
     /// Whether the API server has said on one of these watches that it does not have the kind, and has not listed it there since.
@@ -313,13 +311,14 @@ impl InformerHealth {
         let mut watches = self.watches();
         let changed = &mut watches[watch];
         let is_news = discriminant(&changed.phase) != discriminant(&next);
-        let arrives = is_news && next == Phase::Synced;
-        let comes_back = arrives && changed.was_synced;
         if matches!(next, Phase::Forbidden(_)) && !matches!(changed.phase, Phase::Forbidden(_)) {
             tracing::warn!(kind = self.kind, state = next.describe(&self.resource), "Cache is not in sync");
         }
         match next {
-            Phase::Synced => (changed.was_synced, changed.gone) = (true, false),
+            Phase::Synced => {
+                changed.arrivals += u64::from(is_news);
+                changed.gone = false;
+            }
             Phase::NotInstalled => changed.gone = true,
             _ => {}
         }
@@ -330,9 +329,7 @@ impl InformerHealth {
             if discriminant(&summary.worst) != discriminant(&worst) {
                 self.log(&worst);
             }
-            let arrivals = summary.arrivals + u64::from(arrives);
-            let recoveries = summary.recoveries + u64::from(comes_back);
-            let next = Summary { worst, is_partly_synced, arrivals, recoveries };
+            let next = Summary { worst, is_partly_synced };
             let changed = *summary != next;
             *summary = next;
             changed

@@ -252,8 +252,10 @@ async fn namespaces_with_the_same_error_are_counted() {
 async fn recovery_counts_although_another_namespace_was_never_listed() {
     let model = faulty("before list pods.core b/* -> answer 403");
     let (informer, _running) = inform(model.client(), Namespaces::Named(["a", "b"].map(str::to_owned).into()));
+    let (health, mut known) = (&informer.health, Vec::new());
     sleep(seconds(10)).await;
-    assert_eq!(informer.health.recoveries(), 0, "the first list is no recovery");
+    assert!(timeout(seconds(1), health.until_back(&mut known, false)).await.is_err(), "the first list is no recovery");
+    assert_eq!(timeout(seconds(1), health.until_back(&mut Vec::new(), true)).await, Ok(vec!["a".to_owned()]));
     model.set_faults(Planned::new(
         &"before * pods.core -> answer 503; frame * pods.core -> gone".parse().expect("a plan"),
     ));
@@ -261,10 +263,9 @@ async fn recovery_counts_although_another_namespace_was_never_listed() {
     sleep(seconds(10)).await;
     assert!(!informer.is_synced("a"));
     model.set_faults(Planned::new(&"before list pods.core b/* -> answer 403".parse().expect("a plan")));
-    timeout(seconds(10), informer.health.until_recovered(0)).await.expect("it comes back");
+    assert_eq!(timeout(seconds(10), health.until_back(&mut known, false)).await, Ok(vec!["a".to_owned()]));
     assert!(informer.is_synced("a"));
-    sleep(seconds(60)).await;
-    assert_eq!(informer.health.recoveries(), 1);
+    assert!(timeout(seconds(60), health.until_back(&mut known, false)).await.is_err(), "once");
 }
 
 /// Neither another error nor the list of another namespace says that the kind is back in this one.
@@ -293,13 +294,14 @@ async fn kind_is_missing_in_a_namespace_until_that_is_listed() {
         sleep(seconds(10)).await;
         assert_eq!((missing(), installed()), ([true; 3], [false; 3]), "{answer}");
     }
-    let before = informer.health.recoveries();
+    let mut known = Vec::new();
     fail("before list pods.core b/* -> answer 403; before list pods.core c/* -> answer 503");
     sleep(seconds(10)).await;
     assert_eq!((missing(), installed()), ([false, true, true], [true, false, false]));
     assert!(!informer.health.is_missing(), "one namespace shows that the kind exists");
+    assert_eq!(timeout(seconds(1), informer.health.until_back(&mut known, false)).await, Ok(vec!["a".to_owned()]));
     fail("before list pods.core c/* -> answer 503");
-    timeout(seconds(10), informer.health.until_recovered(before + 1)).await.expect("each namespace counts");
+    assert_eq!(timeout(seconds(10), informer.health.until_back(&mut known, false)).await, Ok(vec!["b".to_owned()]));
     assert_eq!((missing(), installed()), ([false, false, true], [true, true, false]));
 }
 

@@ -69,6 +69,19 @@ fn own_write_is_cached_and_its_event_wakes_no_reconciler() {
 }
 
 #[test]
+fn object_with_a_deletion_timestamp_is_deleting() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    assert!(!store.is_deleting(&key("a")) && !store.is_deleting(&key("b")));
+    let deleted = json!({"metadata": {
+        "namespace": "default", "name": "a", "uid": "1", "resourceVersion": "6",
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    }, "spec": {"replicas": 3}});
+    deliver(&store, &Decoded::read::<Projected<Deployment>>(&deleted.to_string()).expect("a name"));
+    assert!(store.is_deleting(&key("a")));
+}
+
+#[test]
 fn a_late_answer_does_not_bring_a_deleted_object_back() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));

@@ -149,6 +149,10 @@ async fn every_request_is_counted() {
     let counted = Counted { metrics: metrics.clone(), host: "api:6443".into(), warnings: Arc::default() };
     let server = counted.layer(tower::service_fn(async |request: http::Request<()>| match request.uri().path() {
         "/away" => Err("no answer"),
+        "/b" => {
+            let response = http::Response::builder().header(http::header::WARNING, r#"299 - "b is deprecated""#);
+            Ok(response.body(()).expect("a response"))
+        }
         _ => Ok(http::Response::new(())),
     }));
     for (method, path) in [("GET", "/a"), ("GET", "/b"), ("PATCH", "/a"), ("GET", "/away")] {
@@ -159,4 +163,5 @@ async fn every_request_is_counted() {
         let count = metrics.client_requests.with_label_values(&[code, method, "api:6443"]).get();
         assert_eq!(count, times, "{code} {method}");
     }
+    assert_eq!(metrics.client_warnings.get(), 1);
 }

@@ -63,13 +63,30 @@ fn degraded_object_can_stay_ready() {
     let health = Health {
         available: None,
         progressing: None,
-        problems: vec![Problem::new(ProblemKind::new("LastRunFailed", 120), "job a-1 failed: BackoffLimitExceeded")],
+        problems: vec![Problem::new(ProblemKind::new("TooManyActiveJobs", 110), "2 jobs are active")],
         stays_ready: true,
         ..health()
     };
     let (conditions, stalled) = combine(&health, &[], at(&[], NOW));
-    assert_eq!(show(&conditions), ["Degraded=True/LastRunFailed", "Ready=True/Ready"]);
+    assert_eq!(show(&conditions), ["Degraded=True/TooManyActiveJobs", "Ready=True/Ready"]);
     assert_eq!(stalled, Some(time("2026-01-01T00:11:00Z")), "it is stalled after a minute all the same");
+}
+
+/// A failed run of an object with a schedule: the next run starts all the same.
+#[test]
+fn problem_that_never_stalls_only_degrades() {
+    let failed = Problem::new(ProblemKind::new("LastRunFailed", 120).never_stalls(), "job a-1 failed");
+    let health = Health { available: None, progressing: None, problems: vec![failed], stays_ready: true, ..health() };
+    let (first, recheck) = combine(&health, &[], at(&[], NOW));
+    assert_eq!(recheck, None, "time alone changes nothing");
+    let (later, recheck) = combine(&health, &[], at(&first, "2026-01-01T01:00:00Z"));
+    assert_eq!(show(&later), ["Degraded=True/LastRunFailed", "Ready=True/Ready"]);
+    assert_eq!(recheck, None);
+
+    // Another problem stalls the object, also if it is not the one that Degraded shows.
+    let refused = [Problem::new(ProblemKind::not_ready("PodsMissing"), "no pods")];
+    let (both, _) = combine(&health, &refused, at(&later, "2026-01-01T02:00:00Z"));
+    assert_eq!(show(&both), ["Degraded=True/LastRunFailed", "Ready=True/Ready", "Stalled=True/PodsMissing"]);
 }
 
 #[test]

@@ -36,15 +36,6 @@ impl<K: Primary, S: Shared> Context<K, S> {
         self.store::<C>().get(&self.neighbour(name))
     }
 
-    /// Like [`get`](Self::get), for any namespace. The namespace of a cluster-scoped object is empty.
-    ///
-    /// # Panics
-    ///
-    /// When the controller does not declare the kind with `owns` or `watches…`.
-    pub fn get_in<C: Viewed>(&self, namespace: &str, name: &str) -> Option<Arc<Live<C::View>>> {
-        self.store::<C>().get(&ObjectKey::new(namespace, name))
-    }
-
     /// Returns the objects of kind `C` whose controller is the reconciled object, sorted by name. From the cache.
     ///
     /// # Panics

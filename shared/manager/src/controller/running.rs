@@ -69,6 +69,22 @@ impl Running {
         }
     }
 
+    /// Puts the objects of these namespaces into the queue. An empty name stands for all namespaces. A cluster-scoped object is in
+    /// none, and may depend on each.
+    pub(crate) fn enqueue_in(&self, namespaces: &[String], cause: &Cause<'_>) {
+        let is_in = |key: &ObjectKey| {
+            key.namespace.is_empty() || namespaces.iter().any(|name| name.is_empty() || **name == *key.namespace)
+        };
+        for key in (self.keys)().into_iter().filter(is_in) {
+            wake(&self.queue, key, Priority::LOW, cause);
+        }
+    }
+
+    /// The number of objects that wait for lists of their namespaces.
+    pub(crate) fn count_waiting(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
     /// Puts the objects into the queue that wait for lists of their namespaces.
     pub(crate) fn wake_waiting(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
@@ -155,7 +171,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             gone,
         });
         let counted = name.clone();
-        let streams = streams.into_iter().map(|stream| wake_from(stream, queue.clone())).collect();
+        let streams = streams.into_iter().map(|stream| wake_from(stream, queue.clone(), primary.clone())).collect();
         let running = Running {
             name,
             kind,
@@ -196,11 +212,16 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
 }
 
 /// Wakes the objects whose keys the stream delivers, until it ends.
-fn wake_from(stream: KeyStream, queue: WorkQueue<ObjectKey>) -> Work {
+///
+/// Keys of unknown objects are dropped: on a standby nothing takes keys from the queue, so it would grow without bound. No object
+/// misses its key by this: when the cache learns of it, that wakes it.
+fn wake_from<K: Primary>(stream: KeyStream, queue: WorkQueue<ObjectKey>, primary: Arc<Informer<Full<K>>>) -> Work {
     Box::pin(async move {
         let mut keys = stream();
         while let Some(key) = keys.next().await {
-            wake(&queue, key, Priority::LIVE, &Cause::External);
+            if primary.store.contains(&key) {
+                wake(&queue, key, Priority::LIVE, &Cause::External);
+            }
         }
     })
 }
@@ -221,4 +242,28 @@ fn report_undecodable<K: Primary>(controller: &Arc<ControllerState<K>>) -> Subsc
         let note = Note { type_: EventType::Warning, reason: "Undecodable".into(), message, related: None };
         controller.environment.recorder.post(&controller.names.manager, regarding, note);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use workqueue::Outcome;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn namespace_that_comes_back_wakes_its_objects_and_cluster_scoped_ones() {
+        let running = Running {
+            keys: Box::new(|| ["", "a", "b"].map(|namespace| ObjectKey::new(namespace, "x")).to_vec()),
+            ..Running::with(WorkQueue::default(), || Box::pin(async {}))
+        };
+        for (back, expected) in [("a", vec!["", "a"]), ("c", vec![""]), ("", vec!["", "a", "b"])] {
+            running.enqueue_in(&[back.to_owned()], &Cause::Served);
+            let mut woken = Vec::new();
+            while let Some(item) = running.queue.try_get() {
+                woken.push(item.key().namespace.to_string());
+                item.done(Outcome::Success);
+            }
+            assert_eq!(woken, expected, "{back}");
+        }
+    }
 }

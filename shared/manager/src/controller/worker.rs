@@ -30,11 +30,9 @@ use crate::{
 /// How soon to look again whether all caches have listed a namespace, after the start or after it has joined, if no list wakes
 /// the object before.
 const PENDING: Duration = Duration::from_secs(1);
-/// The same if the API server refuses or fails a list. The informer tries again about as often.
-const UNLISTED: Duration = Duration::from_secs(5);
-
-/// The same if the kind of the object is not installed.
-const MISSING: Duration = Duration::from_mins(1);
+/// The same if the API server refuses or fails a list, or does not have the kind of the object. This may last for ever, and the
+/// list that ends it wakes the object.
+const UNLISTED: Duration = Duration::from_mins(1);
 
 /// The state that the workers of one controller share.
 pub(super) struct Worker<K: Primary, S, F> {
@@ -135,12 +133,10 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
 
     /// How long the object has to wait at most, if it cannot be reconciled yet. The next list of a cache wakes it.
     fn hold_back(&self, key: &ObjectKey) -> Option<Duration> {
-        // An object that does not decode may panic. The attempt catches and reports the same panic.
-        let wait = || catch_unwind(AssertUnwindSafe(|| self.wait(key))).unwrap_or_default();
-        if wait().is_some() {
+        if self.wait(key).is_some() {
             self.waiting.lock().insert(key.clone());
             // A list that has completed since the first look did not wake the object.
-            if let Some(wait) = wait() {
+            if let Some(wait) = self.wait(key) {
                 return Some(wait);
             }
         }
@@ -148,34 +144,43 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
         None
     }
 
-    /// How long to wait until the caches have what a reconcile of this object reads; `None` if they have it.
+    /// How long to wait until the caches have what a reconcile of this object reads; `None` if they have it, or if the object is
+    /// gone. Decodes nothing: many objects may wait for long.
     fn wait(&self, key: &ObjectKey) -> Option<Duration> {
         let primary = &self.controller.primary;
+        let is_known = || primary.store.uid(key).is_some();
         if !primary.holds(key) {
-            return None;
+            // The namespace has left, and the next list removes the object. If the namespace joins again before that list, no
+            // change wakes the object.
+            return is_known().then_some(PENDING);
         }
         let unlisted = |coverage| match coverage {
             Coverage::Complete => None,
             Coverage::Pending => Some(PENDING),
             Coverage::Failing => Some(UNLISTED),
         };
-        if let Some(wait) = unlisted(primary.coverage(&key.namespace)) {
+        let listed = primary.coverage(&key.namespace);
+        // If the list fails, perhaps for ever, it is unknown whether the object exists. If it does, its first list wakes it.
+        if listed != Coverage::Pending && !is_known() {
+            return None;
+        }
+        if let Some(wait) = unlisted(listed) {
             return Some(wait);
         }
         let coverage = self.controller.caches.coverage(&key.namespace);
         // The object went with the definition of its kind, although the cache still holds it: a child of it would be garbage. The
         // return of the kind wakes all objects.
-        let missing = primary.is_missing(&key.namespace).then_some(MISSING);
+        let missing = primary.is_missing(&key.namespace).then_some(UNLISTED);
         let wait = unlisted(coverage).or(missing)?;
         // A clean-up outside of the cluster is due even if a kind is missing or a list is refused, perhaps for ever.
-        let is_due = |object: Arc<K>| object.meta().deletion_timestamp.is_some() && coverage != Coverage::Pending;
-        primary.store.get(key).is_some_and(|object| !is_due(object)).then_some(wait)
+        let is_due = coverage != Coverage::Pending && primary.store.is_deleting(key);
+        (!is_due).then_some(wait)
     }
 
     async fn attempt(&self, item: &Item<ObjectKey>) -> Ended {
         let key = item.key();
         let primary = &self.controller.primary;
-        let Some(object) = primary.store.get(key).filter(|_| primary.holds(key)) else {
+        let Some(object) = primary.store.get(key) else {
             self.controller.memory.forget(key);
             self.controller.gate.forget(key);
             // A panic is not retried: the next call would panic in the same way.

@@ -47,6 +47,7 @@ const OURS: &[(&str, &str, &[&str])] = &[
     ("operator_skipped_writes_total", "counter", &["kind", "op"]),
     ("operator_trace_spans_dropped_total", "counter", &[]),
     ("operator_undecodable_objects", "gauge", &["kind"]),
+    ("operator_waiting_objects", "gauge", &["kind"]),
     ("operator_webhook_certificate_expiry_timestamp_seconds", "gauge", &[]),
     ("operator_webhook_conversions_total", "counter", &["kind", "from", "to", "result"]),
 ];

@@ -14,14 +14,14 @@ use manager::{
     Action, Context, Controller, Deletion, Error, Health, Manager, Operator, StandardStatus, Verdict, harness::Harness,
     normalize,
 };
-use model_apiserver::{Model, Planned, Verb};
+use model_apiserver::{Model, NoFaults, Planned, Verb};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use workloads::Whole;
 
-use crate::kit::{MOMENT, NO_RESYNC};
+use crate::kit::{MOMENT, NO_RESYNC, plan, value};
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(group = "tests.example.com", version = "v1", kind = "Tenant", status = "StandardStatus")]
@@ -155,6 +155,20 @@ async fn cluster_scoped_object_is_watched_with_any_watched_namespaces() {
     sleep(MOMENT).await;
     assert_eq!(ready(&model, "red"), "True");
     assert_eq!(ready(&model, "blue"), "True");
+}
+
+/// Its children may be in any namespace.
+#[tokio::test(start_paused = true)]
+async fn cluster_scoped_object_that_waits_for_the_list_of_one_namespace_is_counted() {
+    let model = with_tenants(&["red"]);
+    plan(&model, "before list configmaps.core blue/* -> answer 403");
+    let harness = start(&model, true, &["--watch-namespaces=red,blue"]);
+    let waiting = || value(&harness.scrape(), r#"operator_waiting_objects{kind="Tenant"}"#);
+    sleep(10 * MOMENT).await;
+    assert_eq!((ready(&model, "red"), waiting()), (Value::Null, Some(1.0)));
+    model.set_faults(NoFaults);
+    sleep(15 * MOMENT).await;
+    assert_eq!((ready(&model, "red"), waiting()), (json!("True"), Some(0.0)));
 }
 
 /// A finalizer holds the namespace of the children.

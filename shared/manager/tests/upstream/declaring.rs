@@ -1,7 +1,10 @@
 //! Mistakes in declarations that the runtime finds before it starts anything.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use manager::{Action, Controller, Manager, Operator, ValidationResult, Webhook, permissions};
+use workloads::Whole;
 
 use crate::kit::{Toy, Toys};
 
@@ -44,6 +47,17 @@ fn duplicate_controller_name_panics() {
         for _ in 0..2 {
             manager.add(Controller::of::<Toy>().reconcile(async |_, _| Ok(Action::Done)));
         }
+    };
+    permissions(&[&Toys(setup)]);
+}
+
+#[test]
+#[should_panic(expected = "Toy's controller declares .watches::<ConfigMap>() twice")]
+fn kind_that_is_watched_twice_panics() {
+    let setup = |manager: &mut Manager| {
+        let once = Controller::of::<Toy>().watches::<Whole<ConfigMap>>(|_| Vec::new());
+        let twice = once.config("").watches::<Whole<ConfigMap>>(|_| Vec::new());
+        manager.add(twice.reconcile(async |_, _| Ok(Action::Done)));
     };
     permissions(&[&Toys(setup)]);
 }

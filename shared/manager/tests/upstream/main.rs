@@ -26,5 +26,6 @@ mod restored;
 mod starting;
 mod status;
 mod stopping;
+mod unlisted;
 mod waking;
 mod watches;

@@ -5,12 +5,12 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
 };
-use manager::{Controller, Deletion, Manager, harness::Harness};
+use manager::{Action, Controller, Deletion, Manager, harness::Harness};
 use model_apiserver::{Model, NoFaults};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::kit::{MOMENT, NO_RESYNC, TOYS, Toy, Toys, keep, model, plan, run, value, writes};
+use crate::kit::{Calls, MOMENT, NO_RESYNC, TOYS, Toy, Toys, keep, model, plan, run, value, writes};
 
 const SELECTOR: &str = "--watch-namespace-selector=team=x";
 
@@ -22,7 +22,7 @@ fn two_namespaces() -> (Model, Harness) {
 }
 
 /// A model with these namespaces.
-fn filled() -> Model {
+pub(crate) fn filled() -> Model {
     let model = model();
     for (namespace, labels) in [("one", json!({"team": "x"})), ("two", json!({"team": "y"}))] {
         model.put(json!({
@@ -43,7 +43,7 @@ async fn label(model: &Model, namespace: &str, team: &str) {
     sleep(MOMENT).await;
 }
 
-async fn resize(model: &Model, namespace: &str, size: i32) {
+pub(crate) async fn resize(model: &Model, namespace: &str, size: i32) {
     let resource = kube::api::ApiResource::erase::<Toy>(&());
     let api: Api<kube::api::DynamicObject> = Api::namespaced_with(model.client(), namespace, &resource);
     let patch = Patch::Merge(json!({"spec": {"size": size}}));
@@ -52,7 +52,7 @@ async fn resize(model: &Model, namespace: &str, size: i32) {
 }
 
 /// The port of the child in this namespace, if it exists.
-fn port(model: &Model, namespace: &str) -> Option<i64> {
+pub(crate) fn port(model: &Model, namespace: &str) -> Option<i64> {
     model.object("services", namespace, "a")?["spec"]["ports"][0]["port"].as_i64()
 }
 
@@ -128,6 +128,26 @@ async fn leaving_causes_no_request() {
     assert_eq!(after.iter().filter(other).count(), 0, "{after:?}");
     let stored: Option<Value> = model.object(TOYS, "one", "a");
     assert!(stored.is_some(), "the object itself stays");
+}
+
+/// The object is due while its namespace is away. When the namespace is back, a list shows no change of the object.
+#[tokio::test(start_paused = true)]
+async fn w26_namespace_that_is_away_for_a_moment_loses_no_scheduled_reconcile() {
+    let (model, calls) = (filled(), Calls::default());
+    let noted = calls.clone();
+    let _harness = run(&model, &[SELECTOR], move |toy, _| {
+        noted.note(&toy);
+        async { Ok(Action::After(10 * MOMENT)) }
+    });
+    sleep(9 * MOMENT).await;
+    assert_eq!(calls.count(), 1);
+    plan(&model, &format!("before list {TOYS} #1 -> delay 5s"));
+    label(&model, "one", "y").await;
+    sleep(2 * MOMENT).await;
+    assert_eq!(calls.count(), 1, "nothing is reconciled in a namespace that is away");
+    label(&model, "one", "x").await;
+    sleep(10 * MOMENT).await;
+    assert_eq!(calls.count(), 2);
 }
 
 /// The Role of one namespace is missing, or the API server fails only its lists.

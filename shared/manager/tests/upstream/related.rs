@@ -1,7 +1,7 @@
 //! Objects that wake a primary although they are not its children: those that a map names, those that the primary refers to, and
 //! the keys of a stream.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::stream;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::{sync::mpsc, time::sleep};
 use workloads::{Viewed, Whole};
 
-use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, model, plan, put};
+use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, model, plan, put, until};
 
 /// A kind that names a Toy, as a route names its gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -83,7 +83,8 @@ async fn change_of_a_referenced_object_wakes_those_that_refer_to_it() {
     expected.0 += 1;
     check(expected, "a referenced object appears");
     set(&model, "size-1", "y").await;
-    sleep(MOMENT).await;
+    let took = until("it changes", || calls.of("a") > expected.0).await;
+    assert!(took <= Duration::from_millis(50), "{took:?}");
     expected.0 += 1;
     check(expected, "it changes");
     set(&model, "size-1", "y").await;
@@ -208,6 +209,40 @@ async fn stream_wakes_the_objects_that_it_names() {
     }
     sleep(MOMENT).await;
     assert_eq!((calls.of("a"), calls.of("b")), (2, 1));
+}
+
+/// Nothing takes keys from the queue of a standby.
+#[tokio::test(start_paused = true)]
+async fn keys_of_unknown_objects_do_not_fill_the_queue_of_a_standby() {
+    let model = model();
+    put(&model, &["a", "b"]);
+    plan(&model, "before * leases.coordination.k8s.io -> drop");
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let receiver = Arc::new(parking_lot::Mutex::new(Some(receiver)));
+    let setup = move |manager: &mut Manager| {
+        let receiver = receiver.clone();
+        let stream = move || {
+            let mut receiver = receiver.lock().take().expect("one start");
+            stream::poll_fn(move |context| receiver.poll_recv(context))
+        };
+        manager.add(Controller::of::<Toy>().wakes_from(stream).reconcile(|_, _| async { Ok(Action::Done) }));
+    };
+    let send = || {
+        for name in (0..1_000).map(|number| format!("unknown-{number}")).chain(["a".to_owned()]) {
+            sender.send(ObjectKey::new("default", name)).expect("it is read");
+        }
+    };
+    send(); // before the cache has its first list
+    let flags = [NO_RESYNC, "--leader-elect", "--leader-election-namespace=default"];
+    let clock = model.clone();
+    let harness = Harness::start(&Toys(setup), &flags, model.client_named("toys"), move || clock.now());
+    sleep(MOMENT).await;
+    send();
+    sleep(MOMENT).await;
+    let scrape = harness.scrape();
+    let depths = scrape.lines().filter(|line| line.starts_with("workqueue_depth{"));
+    let depth: u64 = depths.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum();
+    assert_eq!(depth, 2, "a and b wait for the process to lead");
 }
 
 #[test]

@@ -87,8 +87,13 @@ impl Operator for Ledgers {
 
 async fn reconcile(ledger: Arc<Ledger>, ctx: Context<Ledger, fn() -> String>) -> Result<Action, Error> {
     let name = ledger.name_any();
+    let existing = match ctx.get::<Whole<Secret>>(&name) {
+        Some(secret) => Some(secret),
+        // The cache does not hold a Secret from which another client has removed the label.
+        None => ctx.get_uncached::<Whole<Secret>>(&name).await?,
+    };
     // An existing password stays, also one that a user has changed.
-    let known = ctx.get::<Whole<Secret>>(&name).and_then(|secret| secret.data.as_ref()?.get(PASSWORD).cloned());
+    let known = existing.and_then(|secret| secret.data.as_ref()?.get(PASSWORD).cloned());
     let password = known.unwrap_or_else(|| ByteString(ctx.config()().into_bytes()));
     let claim: PersistentVolumeClaim = typed(json!({
         "metadata": {"name": name},

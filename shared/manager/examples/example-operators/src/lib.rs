@@ -20,9 +20,9 @@
 //! | filter of wake-ups: `wakes_on` | FlightTicket |
 //! | writes of what is not a child: `client`, `permits` | tracks |
 //! | typed configuration: `config` | ledgers, tracks, Memcached, HelloApp, CronTab, FlightTicket |
-//! | indices: `index`, `Lookup` | banners |
+//! | indices: `index`, `Lookup` | banners, tracks |
 //! | webhooks with the whole request: `reviewing`, `only_if` | banners |
-//! | reads past the cache: `sync_cache`, `get_uncached` | CronTab |
+//! | reads past the cache: `sync_cache`, `get_uncached` | ledgers, CronTab |
 //! | workers, and metrics of all objects: `workers`, `on_scrape`, `on_gone` | CronTab, FlightTicket |
 //! | finalizers: `on_delete`, `ensure_finalizer` | FlightTicket |
 

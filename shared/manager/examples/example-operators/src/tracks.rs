@@ -4,7 +4,7 @@
 //! A message only wakes the object; the reconciler then asks the [`Registry`]. So a message may come twice, late or for an object
 //! that does not exist.
 
-use std::{collections::HashMap, io, net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use clap::{Args, Command};
 use futures::{Stream, stream};
@@ -31,12 +31,16 @@ use workloads::{As, ViewOf};
 
 /// The annotation of pods that names their version.
 const VERSION: &str = "examples.example.com/version";
+/// The index of Tracks by their Deployment.
+const DEPLOYMENT: &str = "deployment";
+/// How often to look whether a Deployment is free.
+const TAKEN: Duration = Duration::from_secs(30);
 
 /// Keeps a Deployment at the newest version of its program.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(group = "examples.example.com", version = "v1", kind = "Track", namespaced, status = "StandardStatus")]
 pub struct TrackSpec {
-    /// The Deployment. It may belong to a user or to another operator.
+    /// The Deployment. It may belong to a user or to another operator. Only the oldest Track of a Deployment writes it.
     #[schemars(length(min = 1, max = 253))]
     deployment: String,
 }
@@ -156,6 +160,7 @@ impl Operator for Tracks {
         manager.add(
             Controller::of::<Track>()
                 .watches_referenced::<Tracked>(|track| vec![track.spec.deployment.clone()])
+                .index(DEPLOYMENT, |track| vec![track.spec.deployment.clone()])
                 .permits(Permission::on::<Deployment>(&["patch"]))
                 .wakes_from(move || messages.subscribe())
                 .config(registry)
@@ -166,6 +171,11 @@ impl Operator for Tracks {
 
 async fn reconcile(track: Arc<Track>, ctx: Context<Track, Arc<Registry>>) -> Result<Action, Error> {
     let (namespace, name) = (track.namespace().unwrap_or_default(), track.name_any());
+    if let Some(older) = oldest(&ctx, &track.spec.deployment).filter(|oldest| *oldest != name) {
+        let says = format!("Track \"{older}\" keeps Deployment \"{}\"", track.spec.deployment);
+        ctx.apply_status(Health::of(Verdict::no("DeploymentTaken", says)).into()).await?;
+        return Ok(Action::After(TAKEN)); // nothing wakes this Track when the older one goes
+    }
     let deployment = ctx.get::<Tracked>(&track.spec.deployment);
     let version = ctx.config().version(&ObjectKey::new(&*namespace, name));
     let verdict = match (deployment, version) {
@@ -182,4 +192,10 @@ async fn reconcile(track: Arc<Track>, ctx: Context<Track, Arc<Registry>>) -> Res
     };
     ctx.apply_status(Health::of(verdict).into()).await?;
     Ok(Action::Done)
+}
+
+/// Returns the oldest Track of a Deployment. Two that write it would undo each other's writes for ever.
+fn oldest(ctx: &Context<Track, Arc<Registry>>, deployment: &str) -> Option<String> {
+    let age = |track: &Arc<Track>| (track.metadata.creation_timestamp.as_ref().map(|time| time.0), track.name_any());
+    ctx.indexed(DEPLOYMENT, deployment).iter().map(age).min().map(|(_, name)| name)
 }

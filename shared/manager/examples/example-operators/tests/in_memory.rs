@@ -10,7 +10,7 @@ use example_operators::{
 };
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ConfigMap, Namespace},
+    core::v1::{ConfigMap, Namespace, Secret},
 };
 use kube::{
     Api,
@@ -19,7 +19,7 @@ use kube::{
     discovery::ApiResource,
 };
 use manager::{ObjectKey, Operator, harness::Harness, normalize};
-use model_apiserver::Model;
+use model_apiserver::{Model, NoFaults, Planned};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -59,6 +59,17 @@ async fn configure(model: &Model, name: &str, text: &str) {
     sleep(MOMENT).await;
 }
 
+/// Creates the Deployment `web`.
+fn deploy(model: &Model) {
+    let labels = json!({"app": "web"});
+    model.put(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]},
+        }},
+    }));
+}
+
 /// The status, the reason and the message of `Ready`.
 fn ready(model: &Model, resource: &str, namespace: &str, name: &str) -> String {
     let object = model.object(&format!("{resource}.examples.example.com"), namespace, name).expect("it exists");
@@ -88,6 +99,31 @@ async fn tenant_gets_a_namespace_with_a_quota() {
     rests(&model).await;
     put(&model, "Tenant", "", "red", json!({"pods": 20})).await;
     assert_eq!(hard(&model), json!({"pods": "20"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn quota_stays_while_a_write_of_its_namespace_is_refused() {
+    let (model, _harness) = start(&Tenants);
+    put(&model, "Tenant", "", "red", json!({"pods": 10})).await;
+    let quota = || model.object("resourcequotas", "red", "red");
+    let before = quota();
+    assert!(before.is_some());
+    let label = || {
+        let namespace = model.object("namespaces", "", "red").expect("a namespace");
+        namespace["metadata"]["labels"]["app.kubernetes.io/instance"].clone()
+    };
+    let faults = Arc::new(Planned::new(&"before patch namespaces.core -> answer 422".parse().expect("a plan")));
+    model.set_shared_faults(faults.clone());
+    let mut namespace = model.object("namespaces", "", "red").expect("a namespace");
+    namespace["metadata"]["labels"]["app.kubernetes.io/instance"] = json!("blue");
+    model.put(namespace);
+    sleep(60 * MOMENT).await;
+    assert!(faults.unused().is_empty(), "a write was refused");
+    assert_eq!((label(), quota()), (json!("blue"), before));
+    model.set_faults(NoFaults);
+    sleep(600 * MOMENT).await;
+    assert_eq!(label(), "red");
+    assert_eq!(ready(&model, "tenants", "", "red"), "True Ready: 1 namespaces with 10 pods each");
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,6 +182,21 @@ async fn ledger_keeps_its_password_and_follows_its_database() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn password_stays_when_another_client_removes_the_label_of_its_secret() {
+    let (model, _harness) = start(&Ledgers::default());
+    put(&model, "Ledger", "default", "books", json!({"replicas": 0})).await;
+    let secret = || model.object("secrets", "default", "books").expect("a Secret");
+    let before = secret();
+    let secrets: Api<Secret> = Api::namespaced(model.client(), "default");
+    let patch = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}});
+    secrets.patch("books", &PatchParams::default(), &Patch::Merge(patch)).await.expect("it is accepted");
+    sleep(60 * MOMENT).await;
+    assert_ne!(secret()["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]);
+    assert_eq!(secret()["metadata"]["labels"], before["metadata"]["labels"], "the label is put back");
+    assert_eq!(secret()["data"], before["data"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn banner_follows_its_text_and_its_theme() {
     let (model, _harness) = start(&Banners::default());
     put(&model, "Banner", "default", "door", json!({"config": "text", "theme": "dark"})).await;
@@ -171,13 +222,7 @@ async fn track_follows_the_messages_of_its_registry() {
     put(&model, "Track", "default", "browser", json!({"deployment": "web"})).await;
     let says = |model: &Model| ready(model, "tracks", "default", "browser");
     assert_eq!(says(&model), "False NoDeployment: Deployment \"web\" is not there");
-    let labels = json!({"app": "web"});
-    model.put(json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": labels}, "template": {
-            "metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]},
-        }},
-    }));
+    deploy(&model);
     sleep(MOMENT).await;
     assert_eq!(says(&model), "False NoVersion: the registry has published no version");
     for version in ["1.0", "1.1"] {
@@ -188,5 +233,24 @@ async fn track_follows_the_messages_of_its_registry() {
         let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
         assert_eq!(annotations["examples.example.com/version"], version);
     }
+    rests(&model).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_oldest_track_of_a_deployment_writes_it() {
+    let registry = Arc::<Registry>::default();
+    let (model, _harness) = start(&Tracks { registry: registry.clone() });
+    deploy(&model);
+    for (name, version) in [("older", "1.0"), ("last", "2.0")] {
+        registry.publish(&ObjectKey::new("default", name), version);
+        put(&model, "Track", "default", name, json!({"deployment": "web"})).await;
+    }
+    let says = |name: &str| ready(&model, "tracks", "default", name);
+    assert_eq!(says("older"), "True Ready: the newest version is 1.0");
+    assert_eq!(says("last"), "False DeploymentTaken: Track \"older\" keeps Deployment \"web\"");
+    rests(&model).await;
+    model.take("tracks.examples.example.com", "default", "older");
+    sleep(60 * MOMENT).await;
+    assert_eq!(says("last"), "True Ready: the newest version is 2.0");
     rests(&model).await;
 }

@@ -38,7 +38,7 @@ impl Subject for Track {
         &[]
     }
 
-    /// Each object has a Deployment of its own: two of one Deployment would write it in turn for ever.
+    /// Each object has a Deployment of its own, because the second one of a Deployment is refused.
     fn spec(&self, name: &str, _: &mut Rng) -> Value {
         json!({"deployment": format!("web-{name}")})
     }
