@@ -4,7 +4,8 @@ use std::{any::Any, error::Error as StdError};
 
 use kube::core::Status;
 
-/// Returns an error and its causes, joined by `: `. Line breaks become spaces, so that a message cannot forge a log line.
+/// Returns an error and its causes, joined by `: `. Control characters become spaces, so that a message can neither forge a log
+/// line nor command a terminal.
 pub fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut text = message(error);
     let mut source = cause(error);
@@ -16,7 +17,7 @@ pub fn chain(error: &(dyn StdError + 'static)) -> String {
         }
         source = cause(error);
     }
-    text.replace(['\n', '\r'], " ")
+    text.replace(char::is_control, " ")
 }
 
 fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
@@ -85,6 +86,12 @@ mod tests {
 
     fn api(code: u16, reason: &str, message: &str) -> kube::Error {
         kube::Error::Api(Box::new(Status { code, reason: reason.into(), message: message.into(), ..Status::default() }))
+    }
+
+    #[test]
+    fn control_characters_become_spaces() {
+        let error = api(422, "Invalid", "a\u{1b}[31m\r\nlevel=error\tb\u{9b}c\u{7f}é");
+        assert_eq!(chain(&error), "a [31m  level=error b c é (code 422)");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use http::request::Parts;
 use http_body::Body as _;
 use parking_lot::Mutex;
 use serde::Serialize;
-use serving::Peer;
+use serving::{Origin, Peer};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -63,7 +63,8 @@ impl Default for CacheTtls {
 /// Cached answers of each kind, at most.
 const REMEMBERED: usize = 1024;
 /// Concurrent reviews of tokens that were never admitted before, and how many more wait: neither made-up tokens, nor the valid ones
-/// that a tenant can create in any number, must flood the API server.
+/// that a tenant can create in any number, must flood the API server. The origins of the clients share these numbers, in this lane
+/// and in the others, so that a crowd of one address does not keep out a scraper that is new or has a new token.
 const UNKNOWN: (usize, usize) = (8, 56);
 /// The same for accesses that were never granted before. No client gets here without a valid token, so made-up tokens delay none of
 /// these.
@@ -115,13 +116,14 @@ impl Guard {
         if self.rules.ignore_paths.matches(path) {
             return Ok(Admitted::Anonymous);
         }
-        let (user, token) = self.authenticate(request).await?;
+        let of = request.extensions.get::<Peer>().map(|peer| Origin::from(peer.address));
+        let (user, token) = self.authenticate(request, of).await?;
         let wishes = self.rules.authorization.attributes(request);
         if wishes.is_empty() {
             return Err(Refusal::Malformed);
         }
         for wish in wishes {
-            self.authorize(&user, wish).await?;
+            self.authorize(&user, wish, of).await?;
         }
         if let Some(token) = token {
             self.tokens.admitted(&token);
@@ -130,7 +132,7 @@ impl Guard {
     }
 
     /// Returns the user, and the key of the token unless the user has shown a certificate.
-    async fn authenticate(&self, request: &Parts) -> Result<(Arc<User>, Option<Key>), Refusal> {
+    async fn authenticate(&self, request: &Parts, of: Option<Origin>) -> Result<(Arc<User>, Option<Key>), Refusal> {
         let peer = request.extensions.get::<Peer>();
         if let Some(user) = peer.and_then(|peer| user_of_certificate(peer.certificate.as_ref()?)) {
             return Ok((Arc::new(user), None));
@@ -142,7 +144,7 @@ impl Guard {
         let ask = |was_admitted| {
             let lane = if was_admitted { &self.known } else { &self.unknown }.clone();
             let (reviewer, token) = (self.reviewer.clone(), token.to_owned());
-            async move { lane.review(review, reviewer.token(&token)).await.map(|user| user.map(Arc::new)) }
+            async move { lane.review(of, review, reviewer.token(&token)).await.map(|user| user.map(Arc::new)) }
         };
         let (answer, known) = self.tokens.get(key, lasts, ask).await;
         self.metrics.reviewed("token", known, answer.as_ref().map(Option::is_some));
@@ -150,7 +152,7 @@ impl Guard {
         Ok((user, Some(key)))
     }
 
-    async fn authorize(&self, user: &Arc<User>, wish: Attributes) -> Result<(), Refusal> {
+    async fn authorize(&self, user: &Arc<User>, wish: Attributes, of: Option<Origin>) -> Result<(), Refusal> {
         if self.rules.authorization.allows(user, &wish) {
             return Ok(());
         }
@@ -161,7 +163,7 @@ impl Guard {
             let lane = if was_granted { &self.known } else { &self.unproven }.clone();
             let reviewer = self.reviewer.clone();
             let (user, wish) = (user.clone(), wish.clone());
-            async move { lane.review(review, reviewer.access(&user, &wish)).await }
+            async move { lane.review(of, review, reviewer.access(&user, &wish)).await }
         };
         let (answer, known) = self.accesses.get(key, lasts, ask).await;
         self.metrics.reviewed("access", known, answer.as_ref().map(|decision| decision.allowed));

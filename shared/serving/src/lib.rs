@@ -43,6 +43,7 @@ pub use error::CertificateError;
 pub use limits::{Http2, Limits};
 pub use listener::{Drained, Listener};
 pub use observer::{Dropped, Observer};
+pub use origin::Origin;
 pub use socket::parse_address;
 pub use tls::{CipherSuites, MinVersion, Tls, TlsError};
 

@@ -7,7 +7,7 @@ const NETWORK: u32 = 64;
 
 /// The origin of connections that share one part of the server: an address of IPv4, or a network of IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Origin(IpAddr);
+pub struct Origin(IpAddr);
 
 impl From<SocketAddr> for Origin {
     fn from(client: SocketAddr) -> Self {

@@ -20,6 +20,11 @@ use super::{
 
 /// The version in reports that the webhook does not declare.
 const UNKNOWN: &str = "unknown";
+/// How many times as long as the objects the answer may be. A minimal Memcached becomes nearly twice as long, and so does text with
+/// quotes that a converter keeps as JSON in an annotation.
+const GROWTH: usize = 4;
+/// Bytes that the answer may have besides: a single short object may grow by more.
+const BESIDES: usize = 64 * 1024;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -114,7 +119,8 @@ fn each(
     list: &RawValue,
     convert: impl FnMut(&RawValue) -> Result<Box<RawValue>, String>,
 ) -> Result<Result<String, String>, serde_json::Error> {
-    let mut each = Each { convert, list: "[".to_owned(), failure: None };
+    let longest = list.get().len().saturating_mul(GROWTH).saturating_add(BESIDES);
+    let mut each = Each { convert, list: "[".to_owned(), longest, failure: None };
     let read = serde_json::Deserializer::from_str(list.get()).deserialize_seq(&mut each);
     match each.failure {
         // The rest of the list was not read, which is an error for the deserializer.
@@ -127,6 +133,8 @@ struct Each<F> {
     convert: F,
     /// The text of the list, without its end.
     list: String,
+    /// Bytes that the list may have: the memory for the review was measured by the text of the request.
+    longest: usize,
     failure: Option<String>,
 }
 
@@ -140,6 +148,10 @@ impl<'de, F: FnMut(&RawValue) -> Result<Box<RawValue>, String>> Visitor<'de> for
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         while let Some(object) = list.next_element::<&RawValue>()? {
             match (self.convert)(object) {
+                Ok(converted) if self.list.len() + converted.get().len() > self.longest => {
+                    self.failure = Some(format!("the answer would be too long: more than {} bytes", self.longest));
+                    return Ok(());
+                }
                 Ok(converted) => {
                     if self.list.len() > 1 {
                         self.list.push(',');

@@ -37,6 +37,7 @@ mod setup;
 mod trust;
 mod weight;
 
+#[doc(hidden)]
 pub use answer::{Reply, answer};
 pub use configuration::{Endpoint, configurations, resources};
 pub use observer::{Conversion, Observer};

@@ -21,8 +21,6 @@ pub(crate) struct Admission<'a> {
     user_info: User,
     #[serde(default)]
     dry_run: bool,
-    #[serde(default)]
-    sub_resource: String,
     #[serde(borrow, default)]
     object: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -36,6 +34,19 @@ struct AdmissionReview<'a> {
     kind: String,
     #[serde(borrow)]
     request: Option<Object<Admission<'a>>>,
+}
+
+/// The name of an object, whatever else it has.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: String,
 }
 
 /// The object is allowed.
@@ -77,10 +88,13 @@ pub(crate) fn admit(webhook: &Webhook, body: &[u8]) -> Result<(String, Outcome),
             "expected admission.k8s.io/v1 AdmissionReview, not {version} {kind}"
         ))));
     }
-    let Some(Object(admission)) = review.request else {
+    let Some(Object(mut admission)) = review.request else {
         return Err(Malformed("the AdmissionReview has no request".to_owned()));
     };
     check_uid(&admission.uid)?;
+    if admission.name.is_empty() {
+        admission.name = admission.name_in_metadata();
+    }
     let (Work::Default(work) | Work::Validate(work, _) | Work::Review(work)) = &webhook.work else {
         return Err(Malformed("this path serves no conversions".to_owned()));
     };
@@ -154,7 +168,6 @@ pub(super) fn review<K: Reviewed>(
         old,
         user: admission.user_info.clone(),
         dry_run: admission.dry_run,
-        subresource: admission.sub_resource.clone(),
     };
     let ValidationResult { errors, warnings } = review(&request);
     if errors.is_empty() {
@@ -207,6 +220,14 @@ impl Admission<'_> {
 
     fn old_object(&self) -> Option<&RawValue> {
         self.old_object.filter(|raw| raw.get() != "null")
+    }
+
+    /// Returns the name that the object has; empty if it has none. If a client deletes a collection, the API server asks about each
+    /// object without the name in the request.
+    fn name_in_metadata(&self) -> String {
+        let raw = self.object().or_else(|| self.old_object());
+        let named = raw.and_then(|raw| serde_json::from_str::<Object<Named>>(raw.get()).ok());
+        named.map(|Object(named)| named.metadata.name).unwrap_or_default()
     }
 
     fn answer(&self, kind: &str, group: &str, result: Result<Answer, Refusal>) -> Value {

@@ -9,7 +9,7 @@ pub struct Review<K> {
     pub operation: Operation,
     /// The namespace of the object; empty for a cluster-scoped one.
     pub namespace: String,
-    /// The name of the object; empty if the API server will generate it.
+    /// The name of the object; empty if the API server will generate it. If a client deletes a collection, that of each object.
     pub name: String,
     /// The object as it will be stored; `None` if it is deleted.
     pub object: Option<K>,
@@ -19,8 +19,6 @@ pub struct Review<K> {
     pub user: User,
     /// Nothing will be stored.
     pub dry_run: bool,
-    /// The subresource that the client writes, such as `status`; empty for the object itself.
-    pub subresource: String,
 }
 
 /// An operation on an object.
@@ -29,7 +27,7 @@ pub struct Review<K> {
 pub enum Operation {
     /// The object does not exist yet.
     Create,
-    /// The object or its status changes.
+    /// The object changes. The webhook is not called for changes of the status alone.
     Update,
     /// The object is deleted. If it has finalizers, it goes later.
     Delete,

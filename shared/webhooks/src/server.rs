@@ -38,8 +38,9 @@ const CONNECTIONS: usize = 256;
 const REVIEWING: usize = 40 * 1024 * 1024;
 /// The same for all other reviews: they never wait for a long one.
 const REVIEWING_SHORT: usize = 8 * 1024 * 1024;
-/// How long a review waits for its part of this memory. The API server waits ten seconds for an answer.
-const REVIEW_WAIT: Duration = Duration::from_secs(5);
+/// How long a review waits for its part of this memory. With the chart's default, the API server waits five seconds for the answer,
+/// which includes the time in which the body arrives and the review itself.
+const REVIEW_WAIT: Duration = Duration::from_secs(2);
 /// A review that needs more memory than this also takes more time than other requests should wait for: it is a long one.
 const LONG: u32 = 1024 * 1024;
 /// The interval of self-checks with a certificate from a folder.

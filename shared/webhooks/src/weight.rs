@@ -6,7 +6,8 @@ const VALUE: usize = 160;
 /// fields, and derived decoders also take a list for an object. The largest elements of the Kubernetes API are a volume and a
 /// container.
 const ELEMENT: usize = 4096;
-/// Copies of the text that exist at once: the body, decoded strings, the answer.
+/// Copies of the text that exist at once: the body, decoded strings, the answer. The answer of a conversion may be longer than the
+/// text, within the limits in [`crate::conversion`]; one of the smallest Memcacheds is nearly twice as long.
 const COPIES: usize = 4;
 
 /// Bytes of memory that an admission review needs, at most.

@@ -55,6 +55,13 @@ fn with(token: &str) -> Parts {
     request.into_parts().0
 }
 
+/// The same of a client with this address.
+fn from(client: &str, token: &str) -> Parts {
+    let mut parts = with(token);
+    parts.extensions.insert(Peer { address: client.parse().unwrap(), certificate: None });
+    parts
+}
+
 /// Lets all tasks go on as far as they can.
 async fn settle() {
     for _ in 0..100 {
@@ -94,6 +101,22 @@ async fn flood_of_unknown_tokens_is_refused_early_and_delays_no_known_user() {
     assert!(refused > 800, "only {refused} were refused at once");
     let known = tokio::time::timeout(Duration::from_secs(5), guard.admit(&ann, false)).await;
     assert!(matches!(known, Ok(Ok(_))), "a user who was known before waits behind made-up tokens");
+    drop(flood);
+}
+
+#[tokio::test(start_paused = true)]
+async fn flood_of_unknown_tokens_of_one_address_keeps_out_no_new_client_of_another() {
+    let reviewer = Arc::new(Slow::default());
+    let guard = guard(&reviewer);
+    let parts: Vec<_> = (0..1000).map(|n| from(&format!("10.0.0.1:{n}"), &format!("made-up-{n}"))).collect();
+    let mut flood: FuturesUnordered<_> = parts.iter().map(|parts| guard.admit(parts, false)).collect();
+    while let Some(Some(answer)) = flood.next().now_or_never() {
+        assert!(matches!(answer, Err(Refusal::Crowded)), "{answer:?}");
+    }
+    assert!(flood.len() > 8, "some wait: {}", flood.len());
+    assert_eq!(reviewer.running.load(Ordering::Relaxed), 4, "half of the slots");
+    let new = tokio::time::timeout(Duration::from_secs(5), guard.admit(&from("10.0.0.2:1", "ann"), false)).await;
+    assert!(matches!(new, Ok(Ok(_))), "a new user waits behind made-up tokens of another address: {new:?}");
     drop(flood);
 }
 

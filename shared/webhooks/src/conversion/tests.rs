@@ -99,6 +99,27 @@ fn conversion_stops_at_the_first_element_that_is_no_object() {
 }
 
 #[test]
+fn answer_has_a_limited_length_whatever_the_converter_adds() {
+    fn pad(mut object: Value, _: &str) -> Result<Value, String> {
+        let bytes = object["spec"]["size"].as_u64().and_then(|size| usize::try_from(size).ok()).ok_or("no size")?;
+        object["spec"]["padding"] = json!("x".repeat(bytes));
+        Ok(object)
+    }
+    let webhooks = [Webhook::converting::<Cache>(VERSIONS, pad)];
+    let padded = |bytes: usize| {
+        let objects = vec![cache(&json!({"size": bytes})); 1000];
+        answered(&webhooks, &review(&objects, "cache.example.com/v2")).expect("a review")["response"].clone()
+    };
+    let short = padded(100);
+    assert_eq!(short["result"]["status"], "Success");
+    assert_eq!(short["convertedObjects"].as_array().map(Vec::len), Some(1000));
+    let long = padded(10_000);
+    assert_eq!((&long["result"]["status"], &long["convertedObjects"]), (&json!("Failure"), &json!([])));
+    let message = long["result"]["message"].as_str().expect("a message");
+    assert!(message.starts_with("the answer would be too long"), "{message}");
+}
+
+#[test]
 fn object_without_a_version_is_not_converted() {
     for wanted in ["", "cache.example.com/v2"] {
         let answer = ask_to_convert(&[json!({})], wanted);

@@ -184,6 +184,32 @@ fn review_sees_deletion_user_and_dry_run() {
     );
 }
 
+/// The request of a deletion of a collection has no name, only the object has.
+#[test]
+fn review_of_a_deleted_collection_has_the_name_of_each_object() {
+    let webhook = Webhook::reviewing(protect).on(&[Operation::Delete]);
+    let old = cache(&json!({"size": 4}));
+    let request = |name: &Value| {
+        json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "u-1", "name": name, "namespace": "n", "operation": "DELETE", "object": null, "oldObject": old,
+                "userInfo": {"username": "eve"},
+            },
+        })
+    };
+    let mut without = request(&json!(""));
+    without["request"].as_object_mut().expect("an object").remove("name");
+    for review in [request(&json!("")), without, request(&json!("a"))] {
+        let refused = answered(&webhook, &review).0["response"].clone();
+        assert_eq!(
+            refused["status"]["message"],
+            "Cache.cache.example.com \"a\" is invalid: spec.size: eve may not delete n/a, dry run: false"
+        );
+        assert_eq!(refused["status"]["details"]["name"], "a");
+    }
+}
+
 #[test]
 fn review_admits_every_update_of_an_object_that_is_being_deleted() {
     let webhook = Webhook::reviewing(|_: &Review<Cache>| {
