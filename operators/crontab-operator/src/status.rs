@@ -30,8 +30,8 @@ const LISTED: usize = 128;
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 /// More Jobs are active than `maxActiveJobs` allows.
 const TOO_MANY_ACTIVE_JOBS: ProblemKind = ProblemKind::new("TooManyActiveJobs", 110);
-/// The Job of the last run failed.
-const LAST_RUN_FAILED: ProblemKind = ProblemKind::new("LastRunFailed", 120);
+/// The Job of the last run failed. The object is never `Stalled` because of it: further runs start.
+const LAST_RUN_FAILED: ProblemKind = ProblemKind::new("LastRunFailed", 120).never_stalls();
 
 /// Returns the status and the health of a CronTab with a valid schedule. `security` says which profiles it may set.
 pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>], security: SecurityPolicy) -> Report<CronTabStatus> {

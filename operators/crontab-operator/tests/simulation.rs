@@ -173,6 +173,28 @@ impl Subject for CronTab {
         Ok(())
     }
 
+    /// The status counts the Jobs whose runs are not over. Those that are being deleted may count or not.
+    fn judge_claim(&self, object: &Value, cluster: &Model) -> Result<(), String> {
+        let mut jobs = cluster.objects(JOBS);
+        jobs.retain(|job| job["metadata"]["ownerReferences"][0]["uid"] == object["metadata"]["uid"]);
+        if jobs.iter().any(|job| !job["metadata"]["deletionTimestamp"].is_null()) {
+            return Ok(());
+        }
+        let is_over =
+            |job: &&Value| ["Complete", "Failed"].iter().any(|end| condition(&job["status"], end)["status"] == "True");
+        let active = jobs.len() - jobs.iter().filter(is_over).count();
+        contains(&object["status"], &json!({"activeJobs": active}), "status")
+    }
+
+    /// A run that the status has recorded stays recorded, so that no run starts twice.
+    fn judge_change(&self, before: &Value, after: &Value) -> Result<(), String> {
+        let (before, after) = (last_schedule_time(before), last_schedule_time(after));
+        if after < before {
+            return Err(format!("lastScheduleTime goes back from {before:?} to {after:?}"));
+        }
+        Ok(())
+    }
+
     /// Judges a suspended object: [`calm`](Subject::calm) suspends all objects before the end.
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
         let (spec, status) = (&object["spec"], &object["status"]);

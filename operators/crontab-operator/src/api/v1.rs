@@ -349,7 +349,7 @@ pub struct CronTabStatus {
     /// Ready: the schedule is valid and in effect, or runs are suspended; it says nothing about the results of runs.
     /// LastRunSucceeded: the run that ended last completed; absent until a run has ended. Degraded: a user should act, as its
     /// reason says; for instance LastRunFailed, until a run completes again. Stalled, only while it is True: Degraded for more than
-    /// a minute.
+    /// a minute for another reason than LastRunFailed.
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -78,6 +78,13 @@ fn failure_is_reported_until_a_later_run_completes() {
 }
 
 #[test]
+fn failed_run_degrades_but_never_stalls() {
+    let failed = report(&crontab(&json!({"suspend": true}), &json!({})), vec![job("b", "- 10:00")], &[]);
+    let kinds: Vec<(&str, bool)> = failed.health.problems.iter().map(|it| (it.kind.reason, it.kind.stalls)).collect();
+    assert_eq!(kinds, [("LastRunFailed", false)]);
+}
+
+#[test]
 fn pod_start_failures_are_reported() {
     let one = crontab(&json!({}), &json!({}));
     let with = |pod: Arc<Live<PodView>>| report(&one, vec![], &[pod]);

@@ -55,7 +55,14 @@ pub(crate) async fn tick(world: &World, name: &str, now: &str) -> CronTab {
 
 /// Returns what `kubectl get ct` prints.
 pub(crate) fn table(world: &World) -> String {
-    let output = world.cluster.kubectl(["get", "ct", "--namespace", &world.namespace]).output().expect("kubectl");
+    kubectl(world, &["get", "ct"])
+}
+
+/// Returns what kubectl prints for these arguments in the namespace of the test.
+pub(crate) fn kubectl(world: &World, arguments: &[&str]) -> String {
+    let all = arguments.iter().copied().chain(["--namespace", &world.namespace]);
+    let output = world.cluster.kubectl(all).output().expect("kubectl");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

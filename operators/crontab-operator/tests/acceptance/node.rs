@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use manager_testing::World;
 use serde_json::{Value, json};
 
-use crate::kit::{BINARY, crontab, jobs, told};
+use crate::kit::{BINARY, crontab, jobs, kubectl, told};
 
 /// Longer than any of these steps takes on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(6);
@@ -35,7 +35,10 @@ async fn t19_real_pods_run_on_schedule() {
     for (name, spec) in [
         ("minutely", busybox("* * * * *", echo, &json!({"replicas": 2}))),
         ("quick", busybox("@every 10s", echo, &json!({"successfulJobsHistoryLimit": 2, "failedJobsHistoryLimit": 0}))),
-        ("failing", busybox("@every 1h", "exit 3", &json!({"backoffLimit": 0, "restartPolicy": "Never"}))),
+        (
+            "failing",
+            busybox("@every 1h", "echo no-database; exit 3", &json!({"backoffLimit": 0, "restartPolicy": "Never"})),
+        ),
         ("replace", busybox("@every 15s", sleep, &json!({"concurrencyPolicy": "Replace"}))),
         ("forbid", busybox("@every 10s", sleep, &json!({}))),
         ("stuck", json!({"cronSpec": "@every 10s"})),
@@ -52,6 +55,12 @@ async fn t19_real_pods_run_on_schedule() {
     };
     world.within(PATIENCE, "stuck reports why", async || condition("stuck", "ImagePullFailed").await).await;
     world.within(PATIENCE, "failing reports its failure", async || condition("failing", "LastRunFailed").await).await;
+
+    // The two commands of the README, under "The log of a failed run".
+    let job = kubectl(&world, &["get", "ct", "failing", "--output", "jsonpath={.status.lastFailure.job}"]);
+    let selector = format!("batch.kubernetes.io/job-name={job}");
+    let log = kubectl(&world, &["logs", "--selector", &selector, "--tail=-1", "--prefix"]);
+    assert!(log.contains("no-database"), "{log}");
 
     // A run has two pods with different indexes, and the status reports its success.
     let minutely = async || world.get::<CronTab>("minutely").await?.status?.last_successful_time;

@@ -5,7 +5,7 @@ use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use manager_testing::{condition, contains};
 use serde_json::json;
 
-use crate::kit::{NAME, at, begin, finish, job, jobs, look, run, table, tick, told, world};
+use crate::kit::{NAME, at, begin, finish, job, jobs, kubectl, look, quiet_world, run, table, tick, told, world};
 
 const FRIDAY: &str = "2037-11-20T00:00:00Z";
 
@@ -181,6 +181,16 @@ async fn t11_history_respects_limits_and_reports_last_failure() {
     assert_eq!(condition(&degraded, "Degraded").map(|it| &it.message), Some(&message));
     assert_eq!(condition(&degraded, "LastRunSucceeded").map(|it| &it.message), Some(&message));
     assert!(table(&world).contains("LastRunFailed"), "{}", table(&world));
+
+    // The cells are ages, which depend on the clock of the API server.
+    let wide = kubectl(&world, &["get", "ct", "--output", "wide"]);
+    let (head, row) = wide.split_once('\n').expect("two lines");
+    for column in ["LAST SUCCESS", "LAST FAILURE"] {
+        let start = head.find(column).unwrap_or_else(|| panic!("no {column}: {wide}"));
+        let cell = row[start..].split("  ").next().unwrap_or_default().trim();
+        assert!(!["", "<none>"].contains(&cell), "{column}: {wide}");
+        assert!(!table(&world).contains(column), "only in the wide table");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,4 +241,18 @@ async fn run_now_annotation_starts_one_job() {
     let status = look(&world, NAME).await.status.expect("a status");
     assert_eq!((status.last_run_now.as_deref(), status.last_schedule_time), (Some("please"), None));
     assert_eq!(jobs(&world, NAME).await.len(), 1, "once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn weakest_security_profile_flag_refuses_weaker_ones() {
+    let Some(mut world) = quiet_world().await else { return };
+    world.set_clock(at("2037-11-19T12:34:56Z"));
+    world.run(&["--weakest-security-profile", "RootAllowed"]);
+    begin(&world, NAME, &json!({"securityProfile": "RootAllowed"})).await;
+    world.patch::<CronTab>(NAME, json!({"spec": {"securityProfile": "Baseline"}})).await;
+    world.until_condition::<CronTab>(NAME, "Degraded", "True", "InvalidSpec").await;
+    tick(&world, NAME, FRIDAY).await;
+    assert!(jobs(&world, NAME).await.is_empty(), "no pods of a forbidden profile");
+    world.patch::<CronTab>(NAME, json!({"spec": {"securityProfile": "RootAllowed"}})).await;
+    world.until("the run that is due", async || (jobs(&world, NAME).await == [job(NAME, FRIDAY)]).then_some(())).await;
 }

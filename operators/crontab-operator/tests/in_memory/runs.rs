@@ -402,6 +402,21 @@ async fn failed_runs_are_visible_until_a_run_completes() {
     assert_eq!(memory.metric("crontab_operator_runs_without_success"), 2, "a failed run and the active one");
 }
 
+/// Flux, Argo CD and Helm would take `Stalled` for an operator that cannot continue. Nothing ends the failure of a suspended object.
+#[tokio::test(start_paused = true)]
+async fn failed_run_never_stalls_the_object() {
+    let mut memory = begun("2026-11-20T09:59:30Z", &json!({"cronSpec": "0 * * * *"})).await;
+    memory.start();
+    memory.pass(MINUTE).await;
+    end(&memory, &active(&memory)[0], "Failed").await;
+    memory.pass(5 * MINUTE).await;
+    let is_stalled = |memory: &InMemory| status(memory)["conditions"].to_string().contains("Stalled");
+    assert_eq!((problem(&memory).as_deref(), is_stalled(&memory)), (Some("LastRunFailed"), false));
+    edit(&memory, json!({"spec": {"suspend": true}})).await;
+    memory.pass(5 * MINUTE).await;
+    assert_eq!((problem(&memory).as_deref(), is_stalled(&memory)), (Some("LastRunFailed"), false));
+}
+
 /// Returns the status of the condition `LastRunSucceeded`.
 fn last_run(memory: &InMemory) -> Option<String> {
     let status = status(memory);
