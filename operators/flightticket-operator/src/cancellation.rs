@@ -40,8 +40,8 @@ pub enum End {
 impl<'a> Cancellation<'a> {
     /// Begins a poll. `lack` says why the operator has no provider; `None` if it has one.
     ///
-    /// A ticket that keeps its booking, or only observes one, needs no request. A ticket that is deleted by force needs none
-    /// either, if an earlier poll has failed.
+    /// A ticket that keeps its booking, or only observes one, needs no request. A ticket that is deleted by force needs one, also
+    /// in the phase `Cancelling`: its deletion may only have been postponed.
     pub fn of(ticket: &'a FlightTicket, so_far: SoFar, lack: Option<&str>) -> Self {
         let update = StatusUpdate::stored(ticket);
         let mut cancellation = Self {
@@ -59,8 +59,6 @@ impl<'a> Cancellation<'a> {
             }
         } else if let Some(lack) = lack {
             cancellation.update = status::not_configured(ticket, lack);
-            cancellation.give_up();
-        } else if ticket.is_forced() && cancellation.update.status.phase == Phase::Cancelling {
             cancellation.give_up();
         } else {
             cancellation.references =
@@ -112,7 +110,7 @@ impl<'a> Cancellation<'a> {
                 self.stay(Wait::Credentials);
             }
             Outcome::Refused(refusal) if refusal.why == Why::Forbidden => {
-                self.update.ready = Some(status::forbidden(request, &refusal));
+                self.update.ready = Some(status::forbidden(request, &refusal, true));
                 self.stay(Wait::Forbidden);
             }
             Outcome::Refused(_) => {} // the provider does not know the reference

@@ -2,8 +2,8 @@
 //!
 //! Five rules make bookings exactly-once. A request is repeated until its outcome is known, always under the same reference. The
 //! id of a booking is noted on the object before any step relies on it. A lost booking is replaced only when its reference is
-//! closed and the next one is stored. A ticket that names a booking books nothing unless the provider says that the booking was
-//! its own. An answer that the API does not define decides nothing.
+//! closed and the next one is stored. A ticket that names a booking, and has none in its status, decides on no purchase; it only
+//! repeats one that its status stores. An answer that the API does not define decides nothing.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -86,6 +86,9 @@ pub struct Course<'a> {
     is_retry: bool,
     /// Whether the booking in the status is the ticket's own, and not one that the ticket has only observed.
     is_own: bool,
+    /// Whether at the beginning only an annotation said which booking the ticket has. A user may have written it, so this poll
+    /// replaces no booking.
+    is_only_named: bool,
 }
 
 impl<'a> Course<'a> {
@@ -104,6 +107,7 @@ impl<'a> Course<'a> {
             loss: None,
             is_retry: false,
             is_own: false,
+            is_only_named: false,
         };
         if ticket.is_settled() && course.update.ready.is_some() {
             course.rest(Wait::Change);
@@ -111,6 +115,7 @@ impl<'a> Course<'a> {
         }
         course.is_retry = course.update.status.settled.take().is_some() && !ticket.is_settled();
         course.is_own = ticket.own_booking().is_some();
+        course.is_only_named = !course.is_own && course.claim.id.is_some();
         if course.shows_another_than_named() {
             course.forget();
             (course.update.ready, course.update.synced) = (None, Some(status::not_booked()));
@@ -272,7 +277,9 @@ impl<'a> Course<'a> {
     }
 
     fn forbidden(&mut self, request: &Request, refusal: &Refusal) {
-        let finding = status::forbidden(request, refusal);
+        // By its id, a ticket may name a booking of anyone. All references are its own.
+        let is_by_id = matches!(request, Request::Get { .. } | Request::Adopt { .. });
+        let finding = status::forbidden(request, refusal, self.is_own || !is_by_id);
         self.update.synced = Some(status::unavailable(finding.message.clone()));
         self.update.ready = Some(finding);
         self.rest(Wait::Forbidden);
@@ -296,7 +303,8 @@ impl<'a> Course<'a> {
     fn found(&mut self, booking: &Booking, now: Timestamp) {
         let Some(attempt) = self.ticket.attempt_of(&booking.reference) else { return self.of_another(booking) };
         if attempt < self.update.status.attempt {
-            // The annotation names a booking that the operator has already replaced.
+            // The annotation names a booking that the operator has already replaced, for example because a late request has written
+            // it again. The purchase that the status stores may have happened, and nothing else finds it.
             return self.ask(Request::Close { reference: booking.reference.clone() });
         }
         match &booking.state {
@@ -316,7 +324,8 @@ impl<'a> Course<'a> {
                     self.unconfirmed(message);
                 }
             }
-            State::Rejected if self.is_retry => self.forget_and_book(), // its reference is free again
+            // Its reference is free again.
+            State::Rejected if self.is_retry && !self.is_only_named => self.forget_and_book(),
             State::Rejected => {
                 self.record(booking, attempt);
                 let message = booking.message.as_deref().unwrap_or("the airline refused");

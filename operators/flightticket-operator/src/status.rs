@@ -182,9 +182,10 @@ pub fn authentication_failed(refusal: &Refusal) -> Finding {
     no("AuthenticationFailed", format!("The provider refused the credentials ({})", refusal.status))
 }
 
-/// Returns `Ready` if the provider forbids this request, but not all requests. The event has the same message.
-pub fn forbidden(request: &Request, refusal: &Refusal) -> Finding {
-    let (op, words) = (request.op(), refusal.words());
+/// Returns `Ready` if the provider forbids this request, but not all requests. The event has the same message. `is_own`: the
+/// request is about a booking of the ticket itself. The provider's words about any other one may be for another tenant.
+pub fn forbidden(request: &Request, refusal: &Refusal, is_own: bool) -> Finding {
+    let (op, words) = (request.op(), if is_own { refusal.words() } else { refusal.name() });
     no(FORBIDDEN, format!("The provider forbids the operation {op} for this ticket: {words}; trying again every 5m"))
 }
 

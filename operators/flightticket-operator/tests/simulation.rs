@@ -13,7 +13,7 @@ mod foreign;
 mod judge;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::pending,
     path::Path,
     sync::{
@@ -107,6 +107,7 @@ impl Subject for FlightTicket {
             troubled_until: None,
             lagging_until: None,
             cancelled: BTreeMap::new(),
+            unseen: BTreeSet::new(),
             audit: Audit::default(),
         };
         let provider = Provider(Arc::new(Inner { airline, note, state: Mutex::new(state) }));
@@ -118,7 +119,8 @@ impl Subject for FlightTicket {
         object["spec"]["deletionPolicy"] == "Retain" || object["spec"]["managementPolicy"] == "Observe"
     }
 
-    /// Checks nothing here: [`ExternalService::judge`] of the provider does, because it knows the bookings.
+    /// Checks nothing here: [`ExternalService::judge`] and [`ExternalService::judge_claim`] of the provider do, because it knows
+    /// the bookings.
     fn judge(&self, _: &Value, _: &Model) -> Result<(), String> {
         Ok(())
     }
@@ -142,6 +144,8 @@ struct State {
     lagging_until: Option<Instant>,
     /// How many bookings the airline has cancelled, by the uid of the ticket.
     cancelled: BTreeMap<String, usize>,
+    /// The uids of tickets whose booking the airline has cancelled before the status showed it. They need not buy another one.
+    unseen: BTreeSet<String>,
     /// Checks what the operator does to bookings.
     audit: Audit,
 }
@@ -194,7 +198,11 @@ impl Provider {
         let Some(booking) = self.booking(id).filter(|booking| booking.state.is_live()) else { return false };
         self.0.airline.act(Act::Cancel, id);
         let uid = uid_of(booking.order.reference.as_str()).to_owned();
-        *self.state().cancelled.entry(uid).or_default() += 1;
+        let mut state = self.state();
+        if !state.audit.is_shown(&uid, &booking) {
+            state.unseen.insert(uid.clone());
+        }
+        *state.cancelled.entry(uid).or_default() += 1;
         true
     }
 }
@@ -278,6 +286,10 @@ impl ExternalService for Provider {
             Some((uid, count)) => Err(format!("{uid} has {count} live bookings")),
             None => self.state().audit.check(),
         }
+    }
+
+    fn judge_claim(&self, ticket: &Value) -> Result<(), String> {
+        self.judge_booked(ticket)
     }
 
     fn judge(&self, objects: &[Value], is_excused: &dyn Fn(&str) -> bool) -> Result<(), String> {

@@ -216,7 +216,9 @@ pub struct FlightTicketStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready and Synced; also Reconciling or Stalled, but only while one of them is True.
+    /// Ready: a booking is confirmed; it stays True with the former number of seats, which status.number shows, if the provider
+    /// refuses another number. Synced: the booking matches the spec. Also Reconciling or Stalled, but only while one of them is
+    /// True.
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -158,7 +158,8 @@ impl Https {
                 builder.with_root_certificates(roots(certificates).map_err(failed)?)
             }
             (Trust::System, _) if is_tls => builder.with_native_roots().map_err(|error| {
-                format!("the system has no certificate authorities ({error}); set --booking-ca-file")
+                let advice = "set SSL_CERT_FILE (in the chart: caBundle) or --booking-ca-file";
+                format!("the system has no certificate authorities ({error}); {advice}")
             })?,
             (Trust::System | Trust::Shared(_), _) => builder.with_root_certificates(RootCertStore::empty()),
         };

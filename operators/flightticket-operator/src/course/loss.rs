@@ -50,10 +50,11 @@ impl Course<'_> {
         }
     }
 
-    /// Handles a booking that is cancelled or does not exist any more. Only one that was known to be the ticket's own is
+    /// Handles a booking that is cancelled or does not exist any more. Only one that the status has shown as the ticket's own is
     /// replaced: a user may have annotated any id.
     pub(super) fn lost(&mut self, ready: Finding) {
-        let may_rebook = self.ticket.spec.rebook_policy == RebookPolicy::Always && self.is_own;
+        let is_known = self.is_own && !self.is_only_named;
+        let may_rebook = self.ticket.spec.rebook_policy == RebookPolicy::Always && is_known;
         if may_rebook && self.update.status.attempt < MOST_ATTEMPTS {
             self.loss = Some(ready);
             // Closed, so that neither a late request nor a booking that reappears leads to a second booking.

@@ -372,7 +372,7 @@ fn diverged_booking_is_reported_and_never_changed() {
 
 /// The annotation survives a backup and restore that loses the status and changes the uid.
 #[test]
-fn annotated_object_never_books() {
+fn annotated_object_finds_its_booking_and_buys_none() {
     let annotated = |more: Value| {
         let ticket = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}}));
         patched(&ticket, &json!({"metadata": {"annotations": more}}))

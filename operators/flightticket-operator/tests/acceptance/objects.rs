@@ -1,10 +1,18 @@
 //! Acceptance tests of the schema, of the sample, and of a ticket without a provider.
 
 use flightticket_operator::FlightTicket;
-use manager_testing::Process;
+use manager_testing::{Process, World};
 use serde_json::json;
 
 use crate::desk::{Desk, NAME, SAMPLE, quiet_world, ticket};
+
+/// Returns the lines of `kubectl get ft -o <output>`, split at blanks.
+fn table(world: &World, output: &str) -> Vec<Vec<String>> {
+    let args = ["get", "ft", "--namespace", &world.namespace, "--output", output];
+    let answer = world.cluster.kubectl(args).output().expect("kubectl");
+    let lines = String::from_utf8_lossy(&answer.stdout).into_owned();
+    lines.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t01_sample_is_pending_and_then_booked() {
@@ -18,12 +26,12 @@ async fn t01_sample_is_pending_and_then_booked() {
     let note = desk.world.until_event(NAME, "Normal", "Booked").await;
     let (code, id) = (status.confirmation_code.expect("a code"), status.booking_id.expect("an id"));
     assert_eq!(note, format!("Booked 2 seat(s) Mumbai -> London: {code} ({id})"));
-    let shown =
-        desk.world.cluster.kubectl(["get", "ft", "--namespace", &desk.world.namespace]).output().expect("kubectl");
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+    let lines = table(&desk.world, "");
     assert_eq!(lines[0], ["NAME", "STATUS", "FROM", "TO", "NUMBER", "BOOKING", "AGE"]);
-    assert_eq!(lines[1][..6], [NAME, "Booked", "Mumbai", "London", "2", id.as_str()], "{shown}");
+    assert_eq!(lines[1][..6], [NAME, "Booked", "Mumbai", "London", "2", id.as_str()]);
+    let wide = table(&desk.world, "wide");
+    assert_eq!(wide[0], ["NAME", "STATUS", "FROM", "TO", "NUMBER", "BOOKING", "REASON", "SYNCED", "AGE"]);
+    assert_eq!(wide[1][..8], [NAME, "Booked", "Mumbai", "London", "2", id.as_str(), "Booked", "UpToDate"]);
     let metrics = desk.world.operator.as_ref().and_then(Process::metrics).expect("metrics");
     for line in [
         "flightticket_operator_tickets{phase=\"Booked\"} 1",
@@ -45,6 +53,8 @@ async fn t02_ticket_without_provider_waits_and_is_deletable() {
     world.apply(SAMPLE).await;
     let ticket = world.until_condition::<FlightTicket>(NAME, "Ready", "False", "ProviderNotConfigured").await;
     assert_eq!(ticket.metadata.finalizers, None);
+    let wide = table(&world, "wide").remove(1);
+    assert_eq!(wide[wide.len() - 3..wide.len() - 1], ["ProviderNotConfigured", "NotBooked"], "{wide:?}");
     let writes = world.requests().writes();
     world.reconcile_again::<FlightTicket>(NAME).await;
     assert_eq!(world.requests().writes(), writes + 1, "only the write that handles the test's reconcile request");

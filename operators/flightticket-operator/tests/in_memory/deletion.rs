@@ -92,6 +92,27 @@ async fn forced_deletion_tries_to_cancel_for_a_moment() {
     assert_eq!((office.said("forced").as_str(), office.airline.live().len()), ("gone", 1));
 }
 
+/// A process has only postponed the deletion, because the provider wanted no request. The next one does not know that, and must
+/// not take the phase for a failed attempt.
+#[tokio::test(start_paused = true)]
+async fn forced_deletion_tries_to_cancel_after_a_postponed_one() {
+    let mut office = booked().await;
+    office.airline.books().status = Some((503, Some(3_600)));
+    request(&mut office).await;
+    office.airline.books().status = None;
+    let asked = office.airline.requests();
+    office.delete("forced").await;
+    office.pass(MOMENT).await;
+    let said = office.said("forced");
+    assert!(said.starts_with("Cancelling False/Cancelling"), "{said}");
+    assert_eq!((office.airline.requests() - asked, office.airline.live().len()), (0, 2), "it was only postponed");
+    office.stop().await;
+    office.annotate("forced", FORCE, "true").await;
+    office.start();
+    office.until_quiet().await;
+    assert_eq!((office.said("forced").as_str(), office.airline.live().len()), ("gone", 1), "its booking is cancelled");
+}
+
 /// A final answer is still shown after a time without a provider.
 #[tokio::test(start_paused = true)]
 async fn lack_of_a_provider_is_not_reported_once_there_is_one() {

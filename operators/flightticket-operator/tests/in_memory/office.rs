@@ -144,9 +144,14 @@ impl Office {
         self.processes.push(Process { name: process, harness, ends: None });
     }
 
+    /// Kills all processes.
+    pub(crate) async fn stop(&mut self) {
+        self.end(|_| true).await;
+    }
+
     /// Kills all processes, and starts a new one.
     pub(crate) async fn restart(&mut self) {
-        self.end(|_| true).await;
+        self.stop().await;
         self.start();
     }
 

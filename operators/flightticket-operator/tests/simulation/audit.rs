@@ -109,6 +109,15 @@ impl Audit {
         self.held.contains_key(uid)
     }
 
+    /// Whether the status of the ticket shows this booking as its own.
+    pub(crate) fn is_shown(&self, uid: &str, booking: &Booking) -> bool {
+        let last = self.tickets.get(uid).and_then(|versions| versions.last());
+        last.is_some_and(|version| {
+            let status = &version.ticket["status"];
+            status["bookingId"] == *booking.id && status["reference"] == *booking.order.reference.as_str()
+        })
+    }
+
     /// Whether another ticket has taken over a booking of this one.
     pub(crate) fn has_given(&self, uid: &str) -> bool {
         let has_gone = |id: &String| !self.is_of(uid, id);
@@ -132,13 +141,16 @@ impl Audit {
         Ok(())
     }
 
-    /// The operator buys nothing for a ticket that only observes, or that names a booking. Exception: the provider says that this
-    /// booking was the ticket's own.
+    /// The operator buys nothing for a ticket that only observes, or that names a booking. Exceptions: the status shows that this
+    /// booking was the ticket's own, or stores the next attempt.
     fn check_purchase(&self, booking: &Booking) -> Result<(), String> {
         let uid = owner(booking);
         let may_buy = |version: &Version| {
             let names_another = version.named.as_ref().is_some_and(|id| !self.may_replace(uid, id));
-            !observes(&version.ticket) && !names_another
+            let status = &version.ticket["status"];
+            let has_attempt = status["attempt"].as_u64().is_some_and(|attempt| attempt > 0);
+            let is_only_named = version.named.is_some() && status["bookingId"].is_null() && !has_attempt;
+            !observes(&version.ticket) && !names_another && !is_only_named
         };
         if is_foreign(uid) || self.was(uid, may_buy) {
             return Ok(());
@@ -286,12 +298,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_ticket_that_names_no_other_booking_buys() {
+    fn only_a_ticket_that_names_no_booking_buys() {
         let bought = [booking(TICKET)];
         assert!(allows("shop", &json!({}), &json!({}), &bought));
         assert!(!allows("shop", &json!({}), &json!({"managementPolicy": "Observe"}), &bought));
-        for other in ["BK-1", "../references/desk-0"] {
-            assert!(!allows("shop", &json!({"flights.com/booking-id": other}), &json!({}), &bought), "{other}");
+        for named in ["BK-0", "BK-1", "../references/desk-0"] {
+            assert!(!allows("shop", &json!({"flights.com/booking-id": named}), &json!({}), &bought), "{named}");
         }
     }
 

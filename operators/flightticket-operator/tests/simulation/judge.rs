@@ -38,6 +38,22 @@ impl Provider {
         }
     }
 
+    /// Judges what a ticket tells of the booking that it shows: the booking exists, and the operator has not cancelled the ticket's
+    /// own one. The airline may have done so, and another ticket may have taken it over, since the operator last looked.
+    pub(crate) fn judge_booked(&self, ticket: &Value) -> Result<(), String> {
+        let status = &ticket["status"];
+        if status["phase"] != "Booked" {
+            return Ok(());
+        }
+        let id = status["bookingId"].as_str().unwrap_or_default();
+        let Some(booking) = self.booking(id) else { return Err(format!("there is no booking {id:?}: {status}")) };
+        let is_excused = booking.state.is_live() || booking.message.is_some() || observes(ticket);
+        if self.is_of(ticket, id) && !is_excused {
+            return Err(format!("the operator has cancelled {id}: {status}"));
+        }
+        Ok(())
+    }
+
     /// Judges a ticket that manages a booking of its own.
     fn judge_owning(&self, ticket: &Value, is_excused: bool) -> Result<(), String> {
         let (spec, status) = (&ticket["spec"], &ticket["status"]);
@@ -58,7 +74,9 @@ impl Provider {
         let (spec, status, uid) = (&ticket["spec"], &ticket["status"], uid(ticket));
         let state = self.state();
         let cancelled = state.cancelled.get(uid).copied().unwrap_or(0);
-        let is_final = (cancelled > 0 && spec["rebookPolicy"] != "Always") || cancelled > MOST_ATTEMPTS;
+        // A ticket replaces only a booking that its status shows.
+        let may_replace = spec["rebookPolicy"] == "Always" && !state.unseen.contains(uid);
+        let is_final = (cancelled > 0 && !may_replace) || cancelled > MOST_ATTEMPTS;
         if !is_final && !is_excused && !state.audit.has_given(uid) {
             return Err(format!("{uid} has no booking, although only {cancelled} were cancelled: {status}"));
         }

@@ -72,6 +72,32 @@ fn refused_adoption_shows_only_the_code_of_the_provider() {
     assert_eq!(over.update.external().ready.message, "Booking BK-1 belongs to another FlightTicket, and is cancelled");
 }
 
+/// The provider's words about a booking that a user names may be for another tenant.
+#[test]
+fn forbidden_request_shows_the_words_of_the_provider_only_for_an_own_booking() {
+    let named = json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}});
+    let observed = json!({"metadata": named["metadata"], "spec": {"managementPolicy": "Observe"}});
+    let looked_up = Outcome::Standing(Standing { state: State::Confirmed, booking_id: Some("BK-1".to_owned()) });
+    let observing = samples::with(&json!({"spec": {"managementPolicy": "Observe"}}));
+    let forbidden = || refused(Why::Forbidden);
+    for (ticket, answers, op, words) in [
+        (samples::seed(), vec![forbidden()], "create", "CODE: words"),
+        (booked(), vec![forbidden()], "get", "CODE: words"),
+        (observing.clone(), vec![forbidden()], "lookup", "CODE: words"),
+        (observing, vec![looked_up, forbidden()], "get", "CODE"),
+        (samples::with(&named), vec![forbidden()], "get", "CODE"),
+        (samples::with(&observed), vec![forbidden()], "get", "CODE"),
+        (adopting(), vec![of_another(State::Confirmed, Some("default")), forbidden()], "adopt", "CODE"),
+    ] {
+        let poll = poll(&ticket, answers);
+        let shown = poll.update.external().ready.message;
+        let message =
+            format!("The provider forbids the operation {op} for this ticket: {words}; trying again every 5m");
+        assert_eq!((&shown, poll.wait()), (&message, Wait::Forbidden));
+        assert_eq!(poll.events, [Event::warning("BookingForbidden", message)]);
+    }
+}
+
 /// A user may annotate any id, also with `rebookPolicy: Always`.
 #[test]
 fn annotated_booking_that_is_missing_is_never_replaced() {
@@ -84,8 +110,28 @@ fn annotated_booking_that_is_missing_is_never_replaced() {
         assert_eq!(poll.ops(), ["get", "lookup"]);
         assert_eq!(poll.said(), "Cancelled False/BookingNotFound False/NotBooked for good");
     }
-    // The provider says that the booking was the ticket's own.
+}
+
+/// The provider says that the booking was the ticket's own, but the status does not. The user decides.
+#[test]
+fn annotated_booking_that_is_cancelled_is_replaced_only_at_request() {
+    let named = json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}, "spec": {"rebookPolicy": "Always"}});
+    let ticket = samples::with(&named);
+    let cancelled = || Outcome::Booking(booking(State::Cancelled));
+    let own = poll(&ticket, [cancelled()]);
+    assert_eq!(own.said(), "Cancelled False/BookingCancelledExternally False/NotBooked for good");
+    let shown = own.stored(&ticket);
+    assert_eq!(poll(&shown, []).wait(), Wait::Change);
+    let requested = patched(&shown, &json!({"metadata": {"annotations": {RETRY: "1"}}}));
     let next = Booking { id: "BK-2".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
-    let own = poll(&ticket, [Outcome::Booking(booking(State::Cancelled)), closed("BK-1"), Outcome::Booking(next)]);
-    assert_eq!(own.ops(), ["get", "cancel", "create"]);
+    let anew = poll(&requested, [cancelled(), closed("BK-1"), Outcome::Booking(next)]);
+    assert_eq!(anew.ops(), ["get", "cancel", "create"]);
+    // After an adoption whose answer was lost, the status shows no booking of the ticket's own either.
+    let adopting = patched(&adopting(), &json!({"spec": {"rebookPolicy": "Always"}}));
+    let adopted = poll(&adopting, [of_another(State::Confirmed, Some("default")), cancelled()]);
+    assert_eq!(adopted.ops(), ["get", "adopt"]);
+    // A new value of `retry` is for the status as it was.
+    let held = poll(&ticket, [of_another(State::Confirmed, Some("default"))]).stored(&ticket);
+    let retried = patched(&held, &json!({"metadata": {"annotations": {RETRY: "1"}}}));
+    assert_eq!(poll(&retried, [Outcome::Booking(booking(State::Rejected))]).ops(), ["get"]);
 }

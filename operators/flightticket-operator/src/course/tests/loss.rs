@@ -77,6 +77,7 @@ fn missing_booking_is_tolerated_for_the_lag_period() {
     }
 }
 
+/// A late request has written the annotation again. The purchase that the status stores may have happened, so it is repeated.
 #[test]
 fn stale_booking_annotation_skips_no_attempt() {
     let status = json!({"status": {"attempt": 1, "reference": format!("{}.1", samples::UID)}});
