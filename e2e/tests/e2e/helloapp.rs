@@ -181,8 +181,11 @@ async fn missing_dependency_is_reported_until_it_exists() {
     assert_eq!(degraded(&world, "secret", "SecretNotFound").await, "Secret \"database\" not found");
     let message = degraded(&world, "nowhere", "Unschedulable").await;
     assert!(message.contains("node affinity/selector"), "{message}");
+    let event = world.until_event("nowhere", "Warning", "Unschedulable").await;
+    assert!(event.contains("node affinity/selector"), "{event}");
     let message = degraded(&world, "files", "PodsNotStarting").await;
     assert!(message.contains("every Secret and ConfigMap that it mounts must exist"), "{message}");
+    world.until_event("files", "Warning", "PodsNotStarting").await;
 
     let named = |kind: &str, name: &str, data: Value| {
         let field = if kind == "Secret" { "stringData" } else { "data" };

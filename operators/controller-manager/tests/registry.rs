@@ -96,7 +96,11 @@ fn images_lists_defaults_of_the_operators_and_images_of_their_samples() {
     let printed = String::from_utf8(run(&["images"]).stdout).expect("text");
     let images: Vec<&str> = printed.lines().collect();
     assert!(images.is_sorted(), "{images:?}");
-    for name in ["docker.io/library/memcached:1.6", "docker.io/prom/memcached-exporter:v0.15.4"] {
+    for name in [
+        "docker.io/library/memcached:1.6",
+        "docker.io/library/nginx:latest",
+        "docker.io/prom/memcached-exporter:v0.15.4",
+    ] {
         assert!(images.contains(&name), "{images:?}");
     }
     assert!(images.iter().any(|image| image.contains("nginx-unprivileged")), "{images:?}");

@@ -6,13 +6,13 @@ use manager::{Action, Context, Error, EventType};
 
 use crate::{Foo, desired, status};
 
-/// Brings the cluster one step closer to the spec of `object`.
-pub(crate) async fn reconcile(object: Arc<Foo>, ctx: Context<Foo>) -> Result<Action, Error> {
+/// Brings the cluster one step closer to the spec of `object`. The configuration is the image of the pods.
+pub(crate) async fn reconcile(object: Arc<Foo>, ctx: Context<Foo, String>) -> Result<Action, Error> {
     if object.spec.deployment_name.is_empty() {
         let (field, why) = ("spec.deploymentName".to_owned(), "deployment name must be specified".to_owned());
         return Err(Error::Invalid { field, why });
     }
-    let deployment = ctx.apply(desired::deployment(&object)).await?;
+    let deployment = ctx.apply(desired::deployment(&object, ctx.config())).await?;
     ctx.apply_status(status::of(&object, deployment.as_deref())).await?;
     if deployment.is_some() && status::changed(object.status.as_ref(), ctx.object().status.as_ref()) {
         ctx.event(EventType::Normal, "Synced", "Foo synced successfully");

@@ -6,7 +6,7 @@ use k8s_openapi::{
 use kube::CustomResourceExt;
 use manager::{Controller, Manager, Operator};
 
-use crate::{Foo, controller};
+use crate::{Foo, controller, desired};
 
 /// The operator of [`Foo`].
 #[derive(Debug, Clone, Copy)]
@@ -29,8 +29,15 @@ impl Operator for FooOperator {
         true
     }
 
+    fn images(&self) -> &'static [&'static str] {
+        &[desired::IMAGE]
+    }
+
     fn setup(&self, manager: &mut Manager) {
+        let image = desired::image(manager.settings().image_registry.as_deref());
         // As upstream: a Deployment that this Foo does not own is a conflict, even if an earlier Foo of the same name left it.
-        manager.add(Controller::of::<Foo>().owns::<Deployment>().never_adopts().reconcile(controller::reconcile));
+        manager.add(
+            Controller::of::<Foo>().config(image).owns::<Deployment>().never_adopts().reconcile(controller::reconcile),
+        );
     }
 }

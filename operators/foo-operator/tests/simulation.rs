@@ -36,9 +36,9 @@ impl Subject for Foo {
         &["deployments.apps"]
     }
 
-    /// The third object wants the Deployment of the first one.
+    /// The object `b`, which only worlds of three objects have, wants the Deployment of `a` in its namespace.
     fn spec(&self, name: &str, rng: &mut Rng) -> Value {
-        let mut spec = json!({"deploymentName": format!("web-{}", if name == "c" { "a" } else { name })});
+        let mut spec = json!({"deploymentName": format!("web-{}", if name == "b" { "a" } else { name })});
         if rng.u8(..4) > 0 {
             spec["replicas"] = json!(rng.u8(..5));
         }

@@ -71,8 +71,10 @@ fn to_v1alpha1(object: &mut Map<String, Value>) {
             let instead = invalid.filter(|_| is(PLACEHOLDER_SIZE));
             instead.or(as_given).unwrap_or_else(|| number.to_string().into())
         }
-        text @ Value::String(_) => text, // stored under another CRD; a text is what this version needs
-        other => other.to_string().into(),
+        // Stored under another definition. A text is what this version needs, as short as the way back would make it.
+        Value::String(text) if read(&text).is_some() => text.into(),
+        Value::String(text) => truncated(&text).into(),
+        other => truncated(&other.to_string()).into(),
     };
     spec.insert("size".to_owned(), size);
     annotate(object, None);
@@ -129,13 +131,23 @@ fn encoded(raw: &Value) -> String {
     if whole.len() <= MAX_NOTE_BYTES {
         return whole;
     }
-    let mut text: String = raw.as_str().unwrap_or(&whole).chars().take(MAX_NOTE_BYTES).collect();
+    Value::String(truncated(raw.as_str().unwrap_or(&whole))).to_string()
+}
+
+/// Returns a text whose JSON has at most [`MAX_NOTE_BYTES`] bytes.
+fn truncated(text: &str) -> String {
+    let fits = |text: &str| Value::String(text.to_owned()).to_string().len() <= MAX_NOTE_BYTES;
+    // No character needs less than a byte, so the texts that are tried are short.
+    let mut start: String = text.chars().take(MAX_NOTE_BYTES).collect();
+    if start.len() == text.len() && fits(text) {
+        return start;
+    }
     loop {
-        let encoded = Value::String(format!("{text}{ELLIPSIS}")).to_string();
-        if encoded.len() <= MAX_NOTE_BYTES {
-            return encoded;
+        let shorter = format!("{start}{ELLIPSIS}");
+        if fits(&shorter) {
+            return shorter;
         }
-        text.pop();
+        start.pop();
     }
 }
 

@@ -324,7 +324,9 @@ pub struct MemcachedStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready, Available, Progressing and Degraded; Reconciling and Stalled while they are true.
+    /// Ready: all pods are ready and no change is under way. Available: at least one pod is ready, or size is 0. Progressing: a
+    /// change is under way. Degraded: a user should act, as its reason says. Also Reconciling and Stalled, but only while they are
+    /// True.
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -4,13 +4,47 @@ use kube::ResourceExt;
 use workloads::{App, Endpoint, ServiceMonitor};
 
 use super::exporter;
-use crate::api::Memcached;
+use crate::api::{Memcached, v1::ServiceMonitorSettings};
+
+/// The shortest interval of scrapes, in milliseconds. A tenant must not make Prometheus scrape each pod a thousand times a second.
+const SHORTEST: u64 = 1000;
 
 /// Returns the monitor; `None` if it is disabled, or if there is no exporter to scrape.
 pub fn service_monitor(memcached: &Memcached) -> Option<ServiceMonitor> {
     let settings = memcached.spec.metrics()?.service_monitor.as_ref().filter(|it| it.enabled)?;
-    let endpoint = Endpoint { port: exporter::PORT.to_owned(), interval: settings.interval.clone() };
+    let endpoint = Endpoint { port: exporter::PORT.to_owned(), interval: interval(settings) };
     Some(workloads::service_monitor(memcached.name_any(), &App::of(memcached), &settings.labels, endpoint))
+}
+
+/// The interval of the settings. Objects that were stored before the schema refused less than a second get the default.
+fn interval(settings: &ServiceMonitorSettings) -> String {
+    if milliseconds(&settings.interval).is_some_and(|it| it >= SHORTEST) {
+        settings.interval.clone()
+    } else {
+        ServiceMonitorSettings::default().interval
+    }
+}
+
+/// The milliseconds of a duration of Prometheus, such as `1m30s`; `None` if the text is not one.
+fn milliseconds(text: &str) -> Option<u64> {
+    let (mut rest, mut sum) = (text, 0_u64);
+    while !rest.is_empty() {
+        let (number, more) = rest.split_at(rest.find(|it: char| !it.is_ascii_digit())?);
+        let (unit, more) = more.split_at(more.find(|it: char| it.is_ascii_digit()).unwrap_or(more.len()));
+        let factor = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60 * 1000,
+            "h" => 60 * 60 * 1000,
+            "d" => 24 * 60 * 60 * 1000,
+            "w" => 7 * 24 * 60 * 60 * 1000,
+            "y" => 365 * 24 * 60 * 60 * 1000,
+            _ => return None,
+        };
+        sum = sum.saturating_add(number.parse::<u64>().ok()?.saturating_mul(factor));
+        rest = more;
+    }
+    Some(sum)
 }
 
 #[cfg(test)]
@@ -48,6 +82,28 @@ mod tests {
             (&labels["release"], &labels["app.kubernetes.io/name"]),
             (&json!("prometheus"), &json!("memcached"))
         );
+    }
+
+    #[test]
+    fn stored_interval_below_a_second_becomes_the_default() {
+        for (stored, used) in [
+            ("1ms", "30s"),
+            ("999ms", "30s"),
+            ("0s", "30s"),
+            ("0h0m", "30s"),
+            ("often", "30s"),
+            ("5", "30s"),
+            ("s", "30s"),
+            ("", "30s"),
+            ("1s", "1s"),
+            ("1500ms", "1500ms"),
+            ("0m2s", "0m2s"),
+            ("1m30s", "1m30s"),
+            ("1y2w3d4h", "1y2w3d4h"),
+        ] {
+            let monitor = of(&json!({"enabled": true, "interval": stored}), true);
+            assert_eq!(monitor["spec"]["endpoints"][0]["interval"], used, "{stored:?}");
+        }
     }
 
     #[test]

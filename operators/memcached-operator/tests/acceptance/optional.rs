@@ -66,6 +66,8 @@ async fn schema_rejects_contradictory_fields() {
         (json!({"metrics": {"enabled": true, "port": 11211}}), "metrics.port must differ from port"),
         (json!({"metrics": {"serviceMonitor": {"enabled": true}}}), "serviceMonitor needs metrics.enabled"),
         (json!({"metrics": {"serviceMonitor": {"interval": "often"}}}), "interval must be numbers with the units"),
+        (json!({"metrics": {"serviceMonitor": {"interval": "1ms"}}}), "interval must be numbers with the units"),
+        (json!({"metrics": {"serviceMonitor": {"interval": "0m0s"}}}), "and at least 1s"),
         (json!({"auth": {}}), "auth needs either secretName or generate: true"),
         (
             json!({"auth": {"secretName": "a", "key": "../b/c"}}),

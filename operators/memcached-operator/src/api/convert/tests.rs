@@ -95,6 +95,15 @@ fn long_invalid_size_is_truncated_and_then_stable() {
 }
 
 #[test]
+fn long_size_of_another_type_is_truncated_and_then_stable() {
+    for raw in [json!(vec!["x"; 100]), json!("x".repeat(1000)), json!({"a": "\"".repeat(200)}), json!(["3"])] {
+        let shown = converted(object("v1", &json!({"size": raw})), "v1alpha1");
+        let stored = converted(shown.clone(), "v1");
+        assert_eq!(converted(stored, "v1alpha1"), shown, "further conversions change nothing");
+    }
+}
+
+#[test]
 fn annotations_that_contradict_the_size_are_ignored() {
     for (key, value, size, expected) in [
         (RAW_SIZE, "04", 3, "3"),

@@ -58,10 +58,10 @@ pub struct ServiceMonitorSettings {
     /// Whether the operator creates a ServiceMonitor. Default: false.
     pub enabled: bool,
 
-    /// Time between two scrapes of an exporter, such as 30s or 1m30s. Default: 30s.
+    /// Time between two scrapes of an exporter, such as 30s or 1m30s; at least 1s. Default: 30s.
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = [{
-        "rule": "self.matches('^([0-9]+(ms|s|m|h|d|w|y))+$')",
-        "message": "interval must be numbers with the units ms, s, m, h, d, w and y, such as 1m30s",
+        "rule": "self.matches('^([0-9]+(s|m|h|d|w|y))+$') && self.matches('[1-9]')",
+        "message": "interval must be numbers with the units s, m, h, d, w and y, such as 1m30s, and at least 1s",
     }]))]
     pub interval: String,
 
