@@ -83,11 +83,11 @@ docker-push: ## Push the image with Docker; IMG=name:tag
 	docker push $(IMG)
 
 .PHONY: kubectl-plugin
-kubectl-plugin: ## Build the plugin `kubectl operators` into dist, as one static program, and its completion for kubectl
-	RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --package kubectl-operators \
-	  --target "$$(uname -m)-unknown-linux-gnu"
-	install -D "target/$$(uname -m)-unknown-linux-gnu/release/kubectl-operators" dist/kubectl-operators
-	install shared/kubectl-operators/kubectl_complete-operators dist/
+kubectl-plugin: ## Build the plugin `kubectl operators` into dist, on Linux as one static program, and its completion for kubectl
+	host="$$(rustc --version --verbose | sed -n 's/^host: //p')" && \
+	  RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --package kubectl-operators --target "$$host" && \
+	  mkdir -p dist && \
+	  install "target/$$host/release/kubectl-operators" shared/kubectl-operators/kubectl_complete-operators dist/
 
 .PHONY: dist
 dist: ## Write plain manifests for kubectl into dist: install.yaml, and the same as six files; IMG=name:tag

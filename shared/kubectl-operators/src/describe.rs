@@ -36,7 +36,7 @@ fn text(
     let metadata = &object.metadata;
     let name = metadata.name.clone().unwrap_or_default();
     let since = |time: Option<Timestamp>| time.map(|time| age(time, now)).unwrap_or_default();
-    let state = state(kind, object);
+    let state = state(kind, object, now);
     let mut facts = vec![
         ("Object", kind.named(&name)),
         ("Namespace", metadata.namespace.clone().unwrap_or_default()),

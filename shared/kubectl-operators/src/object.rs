@@ -1,16 +1,20 @@
 //! What an object says about itself. Pure.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::api::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::kinds::Kind;
 
+/// How long an operator may work on an object until a user should look at it. The chart's alert about an object that is not ready
+/// waits as long.
+const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+
 /// How an object is, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) enum Health {
-    /// Its operator cannot do what it wants, or does not work.
+    /// Its operator cannot do what it wants, has tried for longer than [`PATIENCE`], or does not work.
     Wrong,
     /// The operator works on it.
     InProgress,
@@ -70,8 +74,8 @@ pub(crate) fn observed_generation(object: &DynamicObject) -> Option<i64> {
     object.data.pointer("/status/observedGeneration").and_then(Value::as_i64)
 }
 
-/// Says how the object is.
-pub(crate) fn state(kind: &Kind, object: &DynamicObject) -> State {
+/// Says how the object is at the time `now`.
+pub(crate) fn state(kind: &Kind, object: &DynamicObject, now: Timestamp) -> State {
     let conditions = conditions(object);
     let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
     let holds = |type_: &str| find(type_).filter(|condition| condition.status == "True");
@@ -81,15 +85,16 @@ pub(crate) fn state(kind: &Kind, object: &DynamicObject) -> State {
         return State { health: Health::Wrong, ready: "-".to_owned(), reason, message, since };
     };
     let is_outdated = observed_generation(object).is_some_and(|seen| Some(seen) < object.metadata.generation);
+    let synced = find("Synced");
     let (health, shown) = if is_paused(kind, object) {
         (Health::Paused, ready)
     } else if let Some(trouble) = holds("Stalled").or_else(|| holds("Degraded")) {
         (Health::Wrong, trouble)
     } else if ready.status == "True" && !is_outdated && object.metadata.deletion_timestamp.is_none() {
-        // What is outside of the cluster may differ from the spec.
-        let different = find("Synced").filter(|synced| synced.status == "False");
+        // What is outside of the cluster may differ from the spec, or be unknown.
+        let different = synced.filter(|synced| synced.status != "True");
         different.map_or((Health::Ready, ready), |different| (Health::Wrong, different))
-    } else if ready.status == "False" && holds("Reconciling").is_none() && !is_outdated {
+    } else if ready.status != "True" && !is_outdated && needs_a_user(ready, synced, holds("Reconciling"), now) {
         (Health::Wrong, ready)
     } else {
         (Health::InProgress, ready)
@@ -103,6 +108,23 @@ pub(crate) fn state(kind: &Kind, object: &DynamicObject) -> State {
         "the operator has not handled the last change yet".clone_into(&mut message);
     }
     State { health, ready: ready.status.clone(), reason, message, since: shown.since }
+}
+
+/// Whether a user should look at an object that is not ready. Its operator does not work on it, has done so for long, or cannot
+/// see what is outside of the cluster: then `Reconciling` only says that it tries again.
+fn needs_a_user(
+    ready: &Condition,
+    synced: Option<&Condition>,
+    reconciling: Option<&Condition>,
+    now: Timestamp,
+) -> bool {
+    // The pause has ended, and the operator has not noticed yet.
+    if ready.reason == "Paused" {
+        return false;
+    }
+    let is_unknown = [Some(ready), synced].into_iter().flatten().any(|condition| condition.status == "Unknown");
+    let is_late = ready.since.is_some_and(|since| now.duration_since(since) > PATIENCE);
+    reconciling.is_none() || is_unknown || is_late
 }
 
 #[cfg(test)]
@@ -148,6 +170,11 @@ pub(crate) mod tests {
         let degraded = condition("Degraded", "True", "ImagePull", "no such image");
         let synced = condition("Synced", "True", "UpToDate", "");
         let diverged = condition("Synced", "False", "Diverged", "Booking BK-1 is Mumbai -> Lisbon");
+        let (unknown, unseen) =
+            (condition("Ready", "Unknown", "NoAnswer", ""), condition("Synced", "Unknown", "NoAnswer", ""));
+        let resumed = condition("Ready", "Unknown", "Paused", "");
+        let early = json!({"type": "Ready", "status": "False", "reason": "RollingOut", "message": "1 of 3",
+                           "lastTransitionTime": "2026-01-01T00:04:59Z"});
         let none = json!({});
         let deleted = json!({"deletionTimestamp": "2026-01-01T00:20:00Z"});
         let paused = json!({"annotations": {"example.com/paused": "true"}});
@@ -156,16 +183,26 @@ pub(crate) mod tests {
             (&none, 2, vec![&ready, &synced], Health::Ready, "Ready"),
             (&none, 2, vec![&ready, &diverged], Health::Wrong, "Diverged"),
             (&none, 1, vec![&ready, &diverged], Health::InProgress, "Ready"),
+            (&none, 2, vec![&ready, &unseen], Health::Wrong, "NoAnswer"),
             (&none, 1, vec![&ready], Health::InProgress, "Ready"),
             (&none, 2, vec![&rolling, &reconciling], Health::InProgress, "RollingOut"),
             (&none, 2, vec![&rolling], Health::Wrong, "RollingOut"),
+            (&none, 2, vec![&early, &reconciling], Health::Wrong, "RollingOut"),
+            (&none, 1, vec![&early, &reconciling], Health::InProgress, "RollingOut"),
+            (&none, 2, vec![&rolling, &diverged, &reconciling], Health::InProgress, "RollingOut"),
+            (&none, 2, vec![&rolling, &unseen, &reconciling], Health::Wrong, "RollingOut"),
+            (&none, 2, vec![&unknown, &synced, &reconciling], Health::Wrong, "NoAnswer"),
+            (&none, 1, vec![&unknown, &unseen, &reconciling], Health::InProgress, "NoAnswer"),
+            (&paused, 2, vec![&unknown, &unseen], Health::Paused, "Paused"),
+            (&none, 2, vec![&resumed, &unseen], Health::InProgress, "Paused"),
             (&none, 2, vec![&degraded, &ready], Health::Wrong, "ImagePull"),
             (&none, 2, vec![], Health::Wrong, "NoStatus"),
             (&paused, 2, vec![&ready], Health::Paused, "Paused"),
             (&deleted, 2, vec![&ready], Health::InProgress, "Deleting"),
         ] {
             let status = json!({"observedGeneration": generation, "conditions": conditions});
-            let state = state(&kind(), &object("a", metadata, &status));
+            let now = "2026-01-01T00:20:00Z".parse().expect("a time");
+            let state = state(&kind(), &object("a", metadata, &status), now);
             assert_eq!((state.health, state.reason.as_str()), (health, reason), "{metadata} {status}");
         }
     }

@@ -140,7 +140,7 @@ async fn ask(
     }
     match timeout(limit, answered(&kind.api(session), written, asked.answer, &token)).await {
         Ok(Ok(answered)) => {
-            let state = state(kind, &answered);
+            let state = state(kind, &answered, session.now);
             let seconds = begun.elapsed().as_secs_f64();
             Ok(one_line(&format!(
                 "{named} {} after {seconds:.1} s: Ready={} {}",

@@ -45,7 +45,7 @@ pub(crate) async fn run(session: &Session, flags: &StatusFlags) -> Result<String
     let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
     for (kind, result) in lists {
         match result {
-            Ok(objects) => rows.extend(objects.iter().map(|object| row(kind, object))),
+            Ok(objects) => rows.extend(objects.iter().map(|object| row(kind, object, session.now))),
             Err(error) => unreadable.push(request_error(&format!("cannot list {}", kind.resource.plural), &error)),
         }
     }
@@ -72,14 +72,14 @@ async fn list(session: &Session, kind: &Kind) -> Result<Vec<DynamicObject>, kube
     }
 }
 
-fn row(kind: &Kind, object: &DynamicObject) -> Row {
+fn row(kind: &Kind, object: &DynamicObject, now: Timestamp) -> Row {
     let metadata = &object.metadata;
     Row {
         namespace: metadata.namespace.clone().unwrap_or_default(),
         kind: kind.resource.kind.clone(),
         target: kind.named(metadata.name.as_deref().unwrap_or_default()),
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
-        state: state(kind, object),
+        state: state(kind, object, now),
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::object::tests::{condition, kind, object};
 
-    fn rows() -> Vec<Row> {
+    fn rows(now: Timestamp) -> Vec<Row> {
         let long = "cannot pull the image registry.example.com/nginx:nope: ".repeat(3);
         let status = |conditions: Value| json!({"observedGeneration": 2, "conditions": conditions});
         let objects = [
@@ -180,13 +180,13 @@ mod tests {
                 &status(json!([condition("Ready", "True", "Ready", "3 of 3")])),
             ),
         ];
-        objects.iter().map(|object| row(&kind(), object)).collect()
+        objects.iter().map(|object| row(&kind(), object, now)).collect()
     }
 
     #[test]
     fn table_is_short_and_says_what_is_wrong() {
         let now = "2026-01-01T03:00:00Z".parse().expect("a time");
-        insta::assert_snapshot!("all_namespaces", table(&rows(), true, "shop", now));
-        insta::assert_snapshot!("one_namespace", table(&rows()[..3], false, "shop", now));
+        insta::assert_snapshot!("all_namespaces", table(&rows(now), true, "shop", now));
+        insta::assert_snapshot!("one_namespace", table(&rows(now)[..3], false, "shop", now));
     }
 }

@@ -6,6 +6,7 @@ use clap::Parser;
 use fault_plan::Plan;
 use http::Response;
 use http_body_util::{Either, Full};
+use jiff::Timestamp;
 use kube::{Client, client::Body};
 use model_apiserver::{Model, Planned};
 use serde_json::{Value, json};
@@ -42,12 +43,14 @@ fn model() -> Model {
     model
 }
 
+/// Stores an object whose conditions have just changed.
 fn put(model: &Model, kind: &str, namespace: &str, name: &str, conditions: &[(&str, &str, &str)]) {
+    let now = Timestamp::now().to_string();
     let conditions: Vec<Value> = conditions
         .iter()
         .map(|(type_, status, reason)| {
             json!({"type": type_, "status": status, "reason": reason, "message": format!("{reason} it is"),
-                   "lastTransitionTime": "2026-01-01T00:00:00Z"})
+                   "lastTransitionTime": now})
         })
         .collect();
     model.put(json!({
@@ -131,6 +134,9 @@ async fn status_shows_all_kinds_with_what_is_wrong_first() {
     put(&model, "Run", "shop", "ready", &[("Ready", "True", "Ready")]);
     put(&model, "Thing", "shop", "rolling", &[("Ready", "False", "RollingOut"), ("Reconciling", "True", "RollingOut")]);
     put(&model, "Thing", "shop", "broken", &[("Ready", "False", "BadImage"), ("Degraded", "True", "BadImage")]);
+    let unknown =
+        [("Ready", "Unknown", "NoAnswer"), ("Synced", "Unknown", "NoAnswer"), ("Reconciling", "True", "NoAnswer")];
+    put(&model, "Thing", "shop", "unknown", &unknown);
     put(&model, "Thing", "default", "elsewhere", &[]);
     let names = |text: &str| {
         let rows = text.lines().skip(1).take_while(|line| !line.is_empty());
@@ -138,10 +144,11 @@ async fn status_shows_all_kinds_with_what_is_wrong_first() {
             .collect::<Vec<_>>()
     };
     let here = run(&model, "status").await.expect("a table");
-    assert_eq!(names(&here), ["thing/broken", "thing/rolling", "run/ready"], "{here}");
-    assert!(here.ends_with("\n1 with problems, 1 in progress, 1 ready\n"), "{here}");
+    assert_eq!(names(&here), ["thing/broken", "thing/unknown", "thing/rolling", "run/ready"], "{here}");
+    assert!(here.ends_with("\n2 with problems, 1 in progress, 1 ready\n"), "{here}");
     let everywhere = run(&model, "status -A").await.expect("a table");
-    assert_eq!(names(&everywhere), ["thing/elsewhere", "thing/broken", "thing/rolling", "run/ready"], "{everywhere}");
+    let expected = ["thing/elsewhere", "thing/broken", "thing/unknown", "thing/rolling", "run/ready"];
+    assert_eq!(names(&everywhere), expected, "{everywhere}");
     assert!(everywhere.contains("it has no status: is its operator running?"), "{everywhere}");
     assert_eq!(names(&run(&model, "status --not-ready runs").await.expect("a table")), [""; 0]);
     assert_eq!(names(&run(&model, "status things -n default").await.expect("a table")), ["thing/elsewhere"]);
