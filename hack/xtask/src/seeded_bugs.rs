@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Try only these bugs, by their position in hack/seeded-bugs.yaml, from 1
     #[arg(long, value_name = "N", value_delimiter = ',')]
     only: Vec<usize>,
-    /// How long to play worlds of each operator, in seconds
+    /// How long worlds look for each bug, in seconds; the operators of a bug share this time
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
 }
@@ -40,7 +40,7 @@ struct Bug {
     /// What goes wrong.
     name: String,
     kind: Kind,
-    /// The operators whose worlds look for the bug, one after the other, until one finds it.
+    /// The operators whose worlds look for the bug, one after the other, until one finds it. They share the time.
     operators: Vec<String>,
     edits: Vec<Edit>,
 }
@@ -117,8 +117,9 @@ fn with<T>(copy: &CheckoutCopy, bug: &Bug, act: impl FnOnce() -> Result<T>) -> R
     result
 }
 
-/// Plays worlds until one finds the bug.
-fn look_for(copy: &CheckoutCopy, bug: &Bug, limit: Duration) -> Result<Ending> {
+/// Plays worlds until one finds the bug, or until the time is over.
+fn look_for(copy: &CheckoutCopy, bug: &Bug, time: Duration) -> Result<Ending> {
+    let limit = share(time, bug.operators.len());
     for operator in &bug.operators {
         let mut worlds = copy.test_program(&format!("{operator}-operator"), "simulation")?;
         worlds.args([simulate::TEST, "--nocapture"]).env("RUST_BACKTRACE", "0");
@@ -136,6 +137,11 @@ fn look_for(copy: &CheckoutCopy, bug: &Bug, limit: Duration) -> Result<Ending> {
         }
     }
     Ok(Ending::NotFound)
+}
+
+/// The part of the time for each of this many operators. Worlds take at least a second.
+fn share(time: Duration, operators: usize) -> Duration {
+    (time / u32::try_from(operators).unwrap_or(u32::MAX).max(1)).max(Duration::from_secs(1))
 }
 
 /// Waits for a child until this time. Returns whether it succeeded, or `None` after killing it.
@@ -167,6 +173,12 @@ impl Edit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn operators_share_the_time_of_a_bug() {
+        let shares = [1, 2, 500].map(|operators| share(Duration::from_mins(2), operators).as_secs());
+        assert_eq!(shares, [120, 60, 1]);
+    }
 
     /// Fails when a commit changes a source line that the list quotes: then the list must quote the new line.
     #[test]

@@ -10,6 +10,11 @@ use crate::workspace;
 /// The test in each operator's `tests/simulation.rs` that plays the worlds.
 pub(crate) const TEST: &str = "every_world_ends_as_specified";
 
+/// The package of the operators of unusual shapes. Its worlds are played with those of the other operators at night.
+const EXAMPLES: &str = "example-operators";
+/// Part of the names of the tests that play the worlds of the examples. Each example has one.
+const TESTS_OF_EXAMPLES: &str = "every_world_of_";
+
 /// Play random worlds of the operators in simulated time; a failed world can be repeated from its seed
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
@@ -43,11 +48,14 @@ pub(crate) struct Args {
 }
 
 /// Plays fresh worlds for `minutes` for each operator, and prints how often each disturbance had an effect. A disturbance without
-/// any effect is a failure, because it no longer tests anything.
+/// any effect is a failure, because it no longer tests anything. Then plays worlds of each example operator for as long; there, a
+/// disturbance may have no effect.
 pub(crate) fn play_for(minutes: u64) -> Result<Outcome> {
-    let args = Args { minutes: Some(minutes), every_cell: true, ..Args::default() };
-    match run(&args)? {
-        ExitCode::SUCCESS => Ok(Outcome::Passed),
+    let args = |every_cell| Args { minutes: Some(minutes), every_cell, ..Args::default() };
+    let of_operators = run(&args(true))?;
+    let of_examples = play(EXAMPLES, TESTS_OF_EXAMPLES, &args(false))?;
+    match of_operators {
+        ExitCode::SUCCESS if of_examples => Ok(Outcome::Passed),
         _ => bail!("a world did not end as specified, or a disturbance never had an effect; see above"),
     }
 }
@@ -60,15 +68,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut succeeded = true;
     for name in chosen {
-        let mut worlds = workspace::cargo();
-        worlds.args(["test", "--quiet", "--package", &format!("{name}-operator"), "--test", "simulation"]);
-        worlds.args([TEST, "--", "--nocapture"]).env("RUST_BACKTRACE", "0");
-        for (variable, value) in environment(args) {
-            worlds.env(variable, value);
-        }
-        succeeded &= worlds.status()?.success();
+        succeeded &= play(&format!("{name}-operator"), TEST, args)?;
     }
     Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the tests of a package whose names contain `test`, one after the other, because each uses all processors. Returns whether
+/// they succeeded.
+fn play(package: &str, test: &str, args: &Args) -> Result<bool> {
+    let mut worlds = workspace::cargo();
+    worlds.args(["test", "--quiet", "--package", package, "--test", "simulation"]);
+    worlds.args([test, "--", "--nocapture", "--test-threads", "1"]).env("RUST_BACKTRACE", "0");
+    worlds.envs(environment(args));
+    Ok(worlds.status()?.success())
 }
 
 /// The operators whose worlds can be played.
@@ -137,6 +149,14 @@ mod tests {
         assert_eq!(told(&["--seed", "7", "--table"]), ["SIMULATE_SEED=7", "SIMULATE_TABLE=yes"]);
         assert_eq!(told(&["--seed", "7", "--every-cell"]), ["SIMULATE_SEED=7", "SIMULATE_TABLE=every cell"]);
         assert_eq!(told(&["--seeds", "3"]), ["SIMULATE_WORLDS=3", "SIMULATE_SECONDS=86400"]);
+    }
+
+    #[test]
+    fn examples_have_worlds() {
+        let files = workspace::files().expect("the files");
+        let main = "shared/manager/examples/example-operators/tests/simulation/main.rs";
+        let tests = files.iter().find(|file| file.path == main).expect("the tests of the examples");
+        assert!(tests.text.contains(&format!("fn {TESTS_OF_EXAMPLES}")), "{TESTS_OF_EXAMPLES}");
     }
 
     #[test]

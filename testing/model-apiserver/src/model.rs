@@ -66,7 +66,11 @@ impl Model {
                 if !alive.load(Ordering::Relaxed) {
                     return std::future::pending().await;
                 }
-                service.oneshot(request).await
+                let answer = service.oneshot(request).await;
+                if !alive.load(Ordering::Relaxed) {
+                    return std::future::pending().await;
+                }
+                answer
             }
         });
         Client::new(gate, "default")

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -133,6 +133,22 @@ async fn delivered_signal_precedes_the_next_request() {
     }
     assert_eq!(count.load(Ordering::Relaxed), 1, "the signal came after the first request");
     assert!(faults.unused().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_process_gets_no_answer_to_a_request_that_was_handled() {
+    let (model, alive) = (Model::new(), Arc::new(AtomicBool::new(true)));
+    let killed = alive.clone();
+    let kill = move |_: &str| -> crate::Signalled {
+        killed.store(false, Ordering::Relaxed);
+        Box::pin(async {})
+    };
+    model.set_faults(Planned::with_signals(&plan("after create configmaps.core #1 -> signal kill"), kill));
+    let api = maps(model.client_while(alive, "killed"));
+    let (parameters, created) = (PostParams::default(), map("a"));
+    let answer = tokio::time::timeout(Duration::from_hours(1), api.create(&parameters, &created)).await;
+    assert!(answer.is_err(), "{answer:?}");
+    assert!(model.object("configmaps", "default", "a").is_some(), "the API server has handled the request");
 }
 
 #[tokio::test(start_paused = true)]

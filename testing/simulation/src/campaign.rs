@@ -9,6 +9,7 @@ use std::{
 
 use fastrand::Rng;
 use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::{
     disturbance::{Act, Phase},
@@ -31,11 +32,14 @@ const LONGEST: u32 = 3;
 /// How many lines of the trace a failure shows.
 const SHOWN: usize = 60;
 
+/// Fresh seeds are below this, so that they are short.
+const SEEDS: u64 = 1_000_000_000;
+
 /// How many worlds to play, and from which seed on.
 #[derive(Debug, Clone, Copy)]
 pub struct Campaign {
-    /// The seed of the first world; the next ones follow by one.
-    pub seed: u64,
+    /// The seed of the first world; the next ones follow by one. `None`: each operator has one of its own.
+    pub seed: Option<u64>,
     /// Maximum number of worlds.
     pub worlds: u64,
     /// Maximum of real time. Worlds that have begun by then still end.
@@ -44,8 +48,8 @@ pub struct Campaign {
 
 impl Campaign {
     /// Reads the campaign from the environment. `SIMULATE_SECONDS` sets the time; `SIMULATE_SEED` and `SIMULATE_WORLDS` choose
-    /// the worlds, and a seed alone means one world. Without these variables, the campaign plays worlds from a fresh seed for the
-    /// `usual` time.
+    /// the worlds, and a seed alone means one world. Without these variables, the campaign plays worlds for the `usual` time.
+    /// Without `SIMULATE_SEED`, the seed follows from `SEED`, which repeats a run of all tests; without both, it is fresh.
     pub fn from_env(usual: Duration) -> Self {
         let (seed, worlds, seconds) = (number("SIMULATE_SEED"), number("SIMULATE_WORLDS"), number("SIMULATE_SECONDS"));
         let time = match (seconds, seed, worlds) {
@@ -53,11 +57,7 @@ impl Campaign {
             (None, None, None) => usual,
             (None, _, _) => Duration::MAX,
         };
-        Self {
-            seed: seed.unwrap_or_else(|| Rng::new().u64(..1_000_000_000)),
-            worlds: worlds.unwrap_or(if seed.is_some() && seconds.is_none() { 1 } else { u64::MAX }),
-            time,
-        }
+        Self { seed, worlds: worlds.unwrap_or(if seed.is_some() && seconds.is_none() { 1 } else { u64::MAX }), time }
     }
 
     /// Plays worlds on all processors. If `SIMULATE_WORLD` names a file, plays the world in that file instead.
@@ -71,7 +71,8 @@ impl Campaign {
             return replay(subject, Path::new(&file));
         }
         let name = subject.operator().name();
-        eprintln!("{name}: worlds from seed {}", self.seed);
+        let first = self.seed.unwrap_or_else(|| seed_of(name, number("SEED")));
+        eprintln!("{name}: worlds from seed {first}");
         let (begun, next, sum) = (Instant::now(), AtomicU64::new(0), Mutex::new(Sum::default()));
         let failure: Mutex<Option<(Plan, Played)>> = Mutex::new(None);
         let shown = std::env::var("SIMULATE_TABLE").unwrap_or_default();
@@ -88,7 +89,7 @@ impl Campaign {
                 if number >= self.worlds || failed {
                     return;
                 }
-                let plan = Plan::of(self.seed + number);
+                let plan = Plan::of(first + number);
                 let played = plan.play(subject);
                 sum.lock().add(&played, begun);
                 if played.failure.is_some() {
@@ -136,6 +137,11 @@ pub fn replay(subject: &'static dyn Subject, path: &Path) {
         let played = plan.play(subject);
         assert!(played.failure.is_none(), "{}\n{}", file.display(), explain(&plan, played, subject));
     }
+}
+
+/// Returns the first seed of an operator's worlds. `all` is the seed of all tests, if there is one: operators get different worlds.
+fn seed_of(operator: &str, all: Option<u64>) -> u64 {
+    all.map_or_else(|| Rng::new().u64(..SEEDS), |all| xxh3_64_with_seed(operator.as_bytes(), all) % SEEDS)
 }
 
 /// Returns the number in this environment variable, if it has one.
@@ -234,4 +240,16 @@ fn text(lines: &[Line], width: usize) -> String {
         text.push('\n');
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seed_of_all_tests_determines_the_worlds_of_each_operator() {
+        assert_eq!(seed_of("foo", Some(7)), seed_of("foo", Some(7)));
+        assert_ne!(seed_of("foo", Some(7)), seed_of("foo", Some(8)));
+        assert_ne!(seed_of("foo", Some(7)), seed_of("helloapp", Some(7)));
+    }
 }

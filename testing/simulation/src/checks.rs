@@ -15,6 +15,7 @@ use crate::{
     network::{Network, OPERATOR},
     objects::{is_about_leadership, text},
     subject::{ExternalService, Subject},
+    terms::Terms,
     trace::Trace,
 };
 
@@ -28,8 +29,7 @@ pub(crate) struct Checks {
     version: u64,
     /// The time of the last change that does not concern leader election.
     changed: Duration,
-    /// When each process sent its last successful request for the lease.
-    leads_since: BTreeMap<String, Duration>,
+    terms: Terms,
     /// Whether several processes elect a leader.
     is_elected: bool,
     /// Until then, requests from before a restore may still arrive, so some checks pause.
@@ -58,8 +58,6 @@ pub(crate) struct Checks {
 
 /// Requests take no longer than this to arrive.
 const IN_FLIGHT: Duration = Duration::from_mins(1);
-/// How long a process leads after it has sent its last successful request for the lease.
-const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// The number of Events of one object that the recorder lets through in an hour: a burst, and then one every five minutes.
 const EVENTS: u32 = 25 + 12 + 1;
 
@@ -71,7 +69,7 @@ impl Checks {
         trace: Trace,
         is_elected: bool,
     ) -> Self {
-        let (changed, leads_since, transitions, events, objects, excused, was_restored, made) = Default::default();
+        let (changed, terms, transitions, events, objects, excused, was_restored, made) = Default::default();
         let (other, stated, last, believed) = Default::default();
         Self {
             model: model.clone(),
@@ -80,7 +78,7 @@ impl Checks {
             trace,
             version: model.version(),
             changed,
-            leads_since,
+            terms,
             is_elected,
             transitions,
             events,
@@ -99,6 +97,7 @@ impl Checks {
     /// Starts over after a restore, because a restore sets the resource version back.
     pub(crate) fn restored(&mut self) {
         self.version = self.model.version();
+        self.terms.restored();
         self.transitions.clear();
         self.was_restored = true;
         self.made.clear();
@@ -141,13 +140,19 @@ impl Checks {
         self.changed
     }
 
+    /// Takes in that a process starts. The changes and writes of the one before it must be checked by then.
+    pub(crate) fn process_starts(&mut self, process: &str) {
+        self.terms.start(process);
+    }
+
     fn note_leader(&mut self, change: &Change, network: &Network) {
         if !change.resource.starts_with("leases") {
             return;
         }
         let holds = change.after.as_ref().is_some_and(|lease| !text(&lease["spec"]["holderIdentity"]).is_empty());
-        if let Some(asked) = network.last_lease_request(&change.writer).filter(|_| holds) {
-            self.leads_since.insert(change.writer.to_string(), asked);
+        match network.last_lease_request(&change.writer) {
+            Some(sent) if holds => self.terms.begin(&change.writer, sent, self.trace.now()),
+            _ => self.terms.end(&change.writer, self.trace.now()),
         }
     }
 
@@ -160,10 +165,10 @@ impl Checks {
         }
     }
 
-    /// Checks each object whose condition `Ready` is true with [`Subject::judge`], if its status is the last change.
+    /// Checks each object whose condition `Ready` is true with [`Subject::judge_claim`], if its status is the last change.
     /// The world calls this when nothing has changed and nothing was disturbed for longer than watch events are late.
     pub(crate) fn check_claims(&mut self) -> Result<(), String> {
-        if self.believed == self.last || self.subject.calm().is_some() {
+        if self.believed == self.last {
             return Ok(());
         }
         self.believed = self.last;
@@ -176,28 +181,23 @@ impl Checks {
                 && metadata["deletionTimestamp"].is_null();
             let is_last = self.stated.get(&text(&metadata["uid"])).is_some_and(|version| *version > self.other);
             if is_claimed && is_last {
-                let judged = self.subject.judge(&object, &self.model);
-                judged.map_err(|why| format!("Ready of {} is true, but {why}", text(&metadata["name"])))?;
+                let judged = self.subject.judge_claim(&object, &self.model);
+                let outside = || self.outside.as_ref().map_or(Ok(()), |outside| outside.judge_claim(&object));
+                judged
+                    .and_then(|()| outside())
+                    .map_err(|why| format!("Ready of {} is true, but {why}", text(&metadata["name"])))?;
             }
         }
         Ok(())
     }
 
-    /// Checks that no process writes later than [`RENEW_DEADLINE`] after its last successful request for the lease.
+    /// Checks that only the leader writes.
     fn check_leaders(&self, network: &Network) -> Result<(), String> {
         let writes = network.take_writes();
         if !self.is_elected || self.trace.now() < self.lenient_until {
             return Ok(());
         }
-        for (sent, process) in writes {
-            let since = self.leads_since.get(&process);
-            if since.is_none_or(|since| sent > *since + RENEW_DEADLINE) {
-                return Err(format!(
-                    "{process} writes at {sent:?}; its last successful request for the lease was at {since:?}"
-                ));
-            }
-        }
-        Ok(())
+        writes.iter().try_for_each(|(sent, process)| self.terms.check(process, *sent))
     }
 
     fn check(&mut self, change: &Change, network: &Network) -> Result<(), String> {
@@ -233,6 +233,9 @@ impl Checks {
         }
         if observed.as_i64() > generation.as_i64() {
             return Err(format!("observedGeneration is {observed}, and the generation only {generation}"));
+        }
+        if !is_unsure {
+            self.subject.judge_change(before, after)?;
         }
         let uid = text(&after["metadata"]["uid"]);
         // A condition that goes and comes back starts anew.

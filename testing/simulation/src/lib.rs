@@ -22,6 +22,7 @@ mod plan;
 mod shrink;
 mod stage;
 mod subject;
+mod terms;
 mod trace;
 mod users;
 mod world;

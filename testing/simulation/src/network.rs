@@ -12,6 +12,7 @@ use fastrand::Rng;
 use fault_plan::{Action, Answer, Due, Frame};
 use model_apiserver::{Faults, RequestInfo, Signalled, Verb};
 use parking_lot::{Mutex, MutexGuard};
+use serde_json::Value;
 
 use crate::{
     disturbance::{Act, Disturbance, Phase},
@@ -21,8 +22,8 @@ use crate::{
 /// Prefix of the client names of the operator's processes.
 pub(crate) const OPERATOR: &str = "operator";
 
-/// Performs the disturbance with this number.
-pub(crate) type Perform = dyn Fn(usize) -> Signalled + Send + Sync;
+/// Performs the disturbance with this number. The second argument is the number of the process whose request it interrupts.
+pub(crate) type Perform = dyn Fn(usize, Option<usize>) -> Signalled + Send + Sync;
 
 /// The network. The model of the API server consults it at each request and at each watch event.
 pub(crate) struct Network {
@@ -84,16 +85,25 @@ struct Armed {
 pub(crate) struct Awaited {
     pub(crate) resource: String,
     pub(crate) namespace: String,
-    /// The name of the primary that owns the child. The names of its children begin with it.
+    /// The name of the primary that owns the child.
     pub(crate) owner: String,
 }
 
 impl Awaited {
     fn is(&self, request: &RequestInfo) -> bool {
-        !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch)
+        request.verb.writes()
             && request.resource() == self.resource
             && request.namespace == self.namespace
-            && name(request).split('-').next() == Some(&self.owner)
+            && self.owns(&name(request), &request.body)
+    }
+
+    /// Whether the child of this name is the primary's: a part of the name is that of the primary, or the body of the request
+    /// names the primary as an owner. Patches have no owner, and the names of some children have nothing of the primary's.
+    fn owns(&self, child: &str, body: &[u8]) -> bool {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let owners = body["metadata"]["ownerReferences"].as_array();
+        child.split('-').any(|part| part == self.owner)
+            || owners.is_some_and(|owners| owners.iter().any(|owner| owner["name"] == *self.owner))
     }
 }
 
@@ -276,7 +286,7 @@ impl State {
                     Phase::BeforeAnswer => &mut due.after,
                     Phase::BeforeDelivery => &mut due.delivered,
                 };
-                side.insert(0, Action::Signal(armed.number.to_string()));
+                side.insert(0, Action::Signal(format!("{} {}", armed.number, request.client)));
             }
         }
         due
@@ -332,12 +342,18 @@ impl Faults for Network {
         actions
     }
 
-    fn signal(&self, number: &str) -> Signalled {
+    fn signal(&self, name: &str) -> Signalled {
+        let (number, client) = name.split_once(' ').unwrap_or((name, ""));
         match (self.perform.upgrade(), number.parse()) {
-            (Some(perform), Ok(number)) => perform(number),
+            (Some(perform), Ok(number)) => perform(number, number_of(client)),
             _ => Box::pin(async {}),
         }
     }
+}
+
+/// The number of the process with this client name.
+fn number_of(client: &str) -> Option<usize> {
+    client.strip_prefix(OPERATOR)?.strip_prefix('-')?.parse().ok()
 }
 
 /// The name of the object that a request concerns.
@@ -363,6 +379,23 @@ mod tests {
         let mut state = State::new(0);
         let mut times = (0..seconds).flat_map(|second| (0..a_second).map(move |_| Duration::from_secs(second)));
         times.any(|time| state.count_request(time).is_some())
+    }
+
+    #[test]
+    fn children_are_recognised_by_their_names_and_by_their_owners() {
+        let awaited = Awaited { resource: String::new(), namespace: String::new(), owner: "a".to_owned() };
+        let owned_by = |owner: &str| format!(r#"{{"metadata": {{"ownerReferences": [{{"name": "{owner}"}}]}}}}"#);
+        for child in ["a", "a-1767225600", "web-a"] {
+            assert!(awaited.owns(child, b"[]"), "{child}");
+        }
+        assert!(awaited.owns("other", owned_by("a").as_bytes()));
+        assert!(!awaited.owns("web-b", owned_by("b").as_bytes()) && !awaited.owns("aa", b""));
+    }
+
+    #[test]
+    fn processes_are_numbered() {
+        assert_eq!(number_of(&crate::stage::process(2)), Some(2));
+        assert_eq!(number_of("user"), None);
     }
 
     #[test]

@@ -176,8 +176,8 @@ impl Stage {
         };
     }
 
-    /// Performs the disturbance with this number.
-    pub(crate) async fn perform(&self, number: usize) {
+    /// Performs the disturbance with this number. `interrupted` is the number of the process in whose request it happens.
+    pub(crate) async fn perform(&self, number: usize, interrupted: Option<usize>) {
         let disturbance = self.plan.disturbances[number];
         let Disturbance { phase, act, object, seed, .. } = disturbance;
         self.trace.note(format!("! {disturbance}"));
@@ -239,11 +239,13 @@ impl Stage {
                 true
             }
             Act::Crash | Act::Stop => {
-                let (mut state, number) = (self.state(), rng.usize(..self.plan.replicas));
+                // A crash at a request must hit the process that has sent it: the others are not in the middle of anything.
+                let process = interrupted.unwrap_or_else(|| rng.usize(..self.plan.replicas));
+                let mut state = self.state();
                 if act == Act::Crash {
-                    state.alive[number].store(false, Ordering::Relaxed);
+                    state.alive[process].store(false, Ordering::Relaxed);
                 }
-                state.ends.push((number, act));
+                state.ends.push((process, act));
                 true
             }
             Act::ClockJumps => {

@@ -47,6 +47,26 @@ pub trait Subject: Send + Sync {
     /// Describes what is wrong.
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String>;
 
+    /// Checks that the cluster is as this object claims by its condition `Ready`, which is true. The world has not changed for a
+    /// while, and may change by itself later. By default, [`judge`](Subject::judge) checks it; objects that never come to rest
+    /// by themselves need a check of their own.
+    ///
+    /// # Errors
+    ///
+    /// Describes what is wrong.
+    fn judge_claim(&self, object: &Value, cluster: &Model) -> Result<(), String> {
+        if self.calm().is_some() { Ok(()) } else { self.judge(object, cluster) }
+    }
+
+    /// Checks how the operator has changed an object of this kind. By default, every change is right.
+    ///
+    /// # Errors
+    ///
+    /// Describes what is wrong.
+    fn judge_change(&self, _before: &Value, _after: &Value) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Whether the object records that this child was created, so that the operator must not create a child of this name again,
     /// even after the child is gone. By default, the operator may recreate children.
     fn remembers(&self, _object: &Value, _child: &Value) -> bool {
@@ -136,6 +156,16 @@ pub trait ExternalService: Send + Sync {
     ///
     /// Describes what is wrong.
     fn check(&self) -> Result<(), String>;
+
+    /// Checks that the outside is as this object claims by its condition `Ready`, which is true. The operator may not know yet
+    /// what has happened there without it.
+    ///
+    /// # Errors
+    ///
+    /// Describes what is wrong.
+    fn judge_claim(&self, _object: &Value) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Checks that the outside agrees with the existing objects, when the world is at rest. `is_excused` returns whether
     /// something that belongs to a uid may be left behind, because the operator cannot know about it any more.

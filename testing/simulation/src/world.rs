@@ -9,7 +9,7 @@ use std::{
 use fastrand::Rng;
 use jiff::SignedDuration;
 use manager::harness::Harness;
-use model_apiserver::{Model, Signalled};
+use model_apiserver::{Entry, Model, Signalled};
 use tokio::time::sleep;
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -18,7 +18,7 @@ use crate::{
     disturbance::{Act, Phase},
     memory,
     network::{Network, Perform},
-    objects::is_about_leadership,
+    objects::{is_about_leadership, is_for_nothing},
     plan::{Plan, Played},
     stage::{Stage, process},
     subject::{Period, Subject},
@@ -117,9 +117,9 @@ impl World {
         model.set_time(plan.starts);
         let stage = Arc::new(Stage::new(plan, subject, &model, &trace));
         let acting = stage.clone();
-        let perform: Arc<Perform> = Arc::new(move |number| {
+        let perform: Arc<Perform> = Arc::new(move |number, process| {
             let stage = acting.clone();
-            Box::pin(async move { stage.perform(number).await }) as Signalled
+            Box::pin(async move { stage.perform(number, process).await }) as Signalled
         });
         let network = Arc::new(Network::new(plan.seed, trace.clone(), &perform));
         stage.connect(&network);
@@ -152,7 +152,7 @@ impl World {
             self.step().await?;
             while let Some(next) = self.plan.disturbances.get(due).filter(|next| next.at <= self.trace.now()) {
                 match next.phase {
-                    Phase::AnyTime => self.stage.perform(due).await,
+                    Phase::AnyTime => self.stage.perform(due, None).await,
                     phase => self.network.arm(due, phase, self.stage.awaited(next)),
                 }
                 due += 1;
@@ -177,6 +177,7 @@ impl World {
         }
         self.trace.note("new processes reconcile everything");
         self.crash_all().await;
+        self.follow()?;
         self.start_all();
         self.nothing_happens("a new process finds something to do").await?;
         self.judge()
@@ -188,14 +189,9 @@ impl World {
         if let Some(broken) = self.network.broken() {
             return Err(broken);
         }
-        let restores = self.stage.restores();
-        if restores > self.restores {
-            self.restores = restores;
-            self.checks.restored();
-        }
-        self.checks.follow(&self.network)?;
+        self.follow()?;
         self.stage.tick(self.trace.now()).await;
-        self.checks.follow(&self.network)?;
+        self.follow()?;
         self.stage.outside.as_ref().map_or(Ok(()), |outside| outside.check())?;
         if self.trace.now() >= self.checks.changed() + STILL && self.network.is_calm_for(CALM) {
             self.checks.check_claims()?;
@@ -207,9 +203,20 @@ impl World {
                 Some(process) => process.crash().await,
                 None => {}
             }
+            self.follow()?; // with the leadership that the process had
             self.start(number);
         }
         Ok(())
+    }
+
+    /// Checks all changes since the last call.
+    fn follow(&mut self) -> Result<(), String> {
+        let restores = self.stage.restores();
+        if restores > self.restores {
+            self.restores = restores;
+            self.checks.restored();
+        }
+        self.checks.follow(&self.network)
     }
 
     fn start_all(&mut self) {
@@ -220,6 +227,7 @@ impl World {
         self.starts += 1;
         let name = process(number);
         self.trace.note(format!("{name} starts; this is start {}", self.starts));
+        self.checks.process_starts(&name);
         let alive = Arc::new(AtomicBool::new(true));
         self.stage.started(number, alive.clone());
         let own = self.stage.outside.as_ref().map(|outside| outside.operator(alive.clone()));
@@ -354,6 +362,7 @@ impl World {
 
     async fn nothing_happens(&mut self, when: &str) -> Result<(), String> {
         let (mut version, until) = (self.model.version(), self.trace.now() + REST);
+        self.model.clear_requests();
         while self.trace.now() < until {
             self.step().await?;
             let changes = self.model.changes_after(version);
@@ -361,6 +370,15 @@ impl World {
                 return Err(format!("{when}: {} {} is written by {:?}", change.resource, change.key, change.writer));
             }
             version = self.model.version();
+            if let Some(sent) = self.model.requests().into_iter().find(is_for_nothing) {
+                let Entry { client, verb, resource, subresource, namespace, name, body, .. } = sent;
+                let (verb, body) = (verb.as_str(), body.unwrap_or_default());
+                return Err(format!(
+                    "{when}: {client} sends a write that changes nothing: {verb} {resource}/{subresource} \
+                     {namespace}/{name} {body}"
+                ));
+            }
+            self.model.clear_requests();
         }
         Ok(())
     }
