@@ -23,7 +23,7 @@ RUN mkdir -m 1777 /image/tmp && mkdir /image/etc && \
 FROM scratch
 COPY --from=build /image /
 # Keep this equal to testing/images/src/operator.rs.
-ENV MALLOC_ARENA_MAX=1
+ENV MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072
 USER 65532:65532
 ENTRYPOINT ["/controller-manager"]
 ARG OPERATORS_COMMIT=unknown

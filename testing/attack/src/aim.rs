@@ -20,12 +20,12 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::{frames, requests::Requests, target::Target};
+use crate::{frames, requests::Requests};
 
 /// Attackers that connect at the same time.
 const CONNECTING: usize = 32;
 
-/// A connection, with or without TLS.
+/// A connection.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -37,8 +37,7 @@ pub(crate) struct Aim {
     address: SocketAddr,
     /// The address of the client.
     from: Ipv4Addr,
-    /// `None` if the target speaks no TLS.
-    tls: Option<ClientConfig>,
+    tls: ClientConfig,
     /// Attackers that may connect at the same time: they share the processors of this machine with the target and the honest client.
     connecting: Arc<Semaphore>,
     /// When the round ends.
@@ -47,9 +46,9 @@ pub(crate) struct Aim {
 
 impl Aim {
     /// Aims at an address of this machine. Trusts the certificate in `folder`.
-    pub(crate) fn new(target: Target, requests: Requests, address: SocketAddr, folder: &Path) -> Result<Self> {
+    pub(crate) fn new(requests: Requests, address: SocketAddr, folder: &Path) -> Result<Self> {
         ensure!(address.ip().is_loopback(), "{address} is not a loopback address: only our own programs are attacked");
-        let tls = target.speaks_tls().then(|| trusting(&folder.join("tls.crt"))).transpose()?;
+        let tls = trusting(&folder.join("tls.crt"))?;
         let connecting = Arc::new(Semaphore::new(CONNECTING));
         Ok(Self { requests, address, from: Ipv4Addr::LOCALHOST, tls, connecting, end: Instant::now() })
     }
@@ -91,8 +90,7 @@ impl Aim {
         let _turn = self.connecting.acquire().await?;
         let stream = self.tcp().await?;
         stream.set_nodelay(true)?;
-        let Some(config) = &self.tls else { return Ok(Box::new(stream)) };
-        let mut config = config.clone();
+        let mut config = self.tls.clone();
         config.alpn_protocols = vec![protocol.to_vec()];
         let name = ServerName::try_from("localhost")?;
         Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
@@ -121,12 +119,15 @@ fn trusting(certificate: &Path) -> Result<ClientConfig> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::{Target, write_certificate};
 
     #[test]
     fn only_loopback_is_attacked() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_certificate(folder.path()).expect("a certificate");
         let aim = |address: &str| {
             let requests = Requests::of_library(Target::BookingServer);
-            Aim::new(Target::BookingServer, requests, address.parse().expect("an address"), Path::new("."))
+            Aim::new(requests, address.parse().expect("an address"), folder.path())
         };
         for ours in ["127.0.0.1:1", "127.0.0.2:1"] {
             assert!(aim(ours).is_ok(), "{ours}");

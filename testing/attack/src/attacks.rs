@@ -62,6 +62,14 @@ pub const ATTACKS: &[&Attack] = &[
     &made_up_tokens::ATTACK,
 ];
 
+/// A review of this object.
+fn admission(object: &str) -> String {
+    format!(
+        "{{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\
+         \"request\":{{\"uid\":\"a\",\"operation\":\"CREATE\",\"object\":{object}}}}}"
+    )
+}
+
 /// A review that asks to convert these objects into version `a/v1`. The server answers with those that have it already.
 fn conversion(objects: &str) -> String {
     format!(
@@ -74,7 +82,7 @@ fn conversion(objects: &str) -> String {
 const WITH_BODIES: &[Target] = &[Target::Webhooks, Target::BookingServer];
 /// Targets that speak HTTP/2.
 const WITH_HTTP2: &[Target] = &[Target::MetricsProxy];
-/// Connections of an attack that holds them: as many as the servers accept by default.
+/// Connections of an attack that holds them: several times as many as a server of ours accepts.
 const MANY: usize = 1024;
 /// Bytes of the largest body that a server accepts.
 const LARGEST: usize = 7 << 20;

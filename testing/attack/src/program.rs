@@ -102,7 +102,10 @@ async fn start_shipped(binaries: &Path, target: Target) -> Result<Program> {
                 "--allow-paths=/metrics".to_owned(),
                 file("tls-cert-file", "tls.crt"),
                 file("tls-private-key-file", "tls.key"),
-            ],
+            ]
+            .into_iter()
+            .chain(target::SHORT_TTLS.map(str::to_owned))
+            .collect(),
         ),
         Target::BookingServer => (
             "booking-server",
@@ -110,6 +113,9 @@ async fn start_shipped(binaries: &Path, target: Target) -> Result<Program> {
                 format!("--listen={address}"),
                 "--admin-listen=127.0.0.1:0".to_owned(),
                 file("db", "bookings.db"),
+                file("tls-cert-file", "tls.crt"),
+                file("tls-private-key-file", "tls.key"),
+                // Without tokens, because a server that asks for one would not read the bodies of the attackers.
                 "--insecure".to_owned(),
                 "--log-level=error".to_owned(),
             ],
@@ -117,8 +123,7 @@ async fn start_shipped(binaries: &Path, target: Target) -> Result<Program> {
     };
     let binary = binaries.join(binary);
     let mut command = Command::new(&binary);
-    // The environment of the image.
-    command.args(arguments).env("MALLOC_ARENA_MAX", "1");
+    command.args(arguments).envs(images::operator::ENVIRONMENT.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
     let mut child = command.kill_on_drop(true).spawn().with_context(|| format!("{}", binary.display()))?;
     let begun = Instant::now();

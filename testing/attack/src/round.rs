@@ -60,7 +60,7 @@ impl Round {
     pub async fn run(self, programs: &Programs) -> Result<Outcome> {
         let Self { attack, target, lasts, addresses, judges_times } = self;
         let mut program = programs.start(target).await?;
-        let mut aim = Aim::new(target, program.requests.clone(), program.address, &program.folder())?;
+        let mut aim = Aim::new(program.requests.clone(), program.address, &program.folder())?;
         // The first answer comes before the attack: a scraper and an API server are known clients.
         honest::ask(&aim).await.context("the target does not answer before the attack")?;
         aim.end = Instant::now() + lasts;

@@ -27,6 +27,11 @@ use webhooks::{Plan, ValidationResult, Webhook};
 
 use crate::api_server::{REVIEW, TOKEN, metrics};
 
+/// Flags of the metrics proxy with which the honest token and its access are reviewed again many times in each round, during the
+/// attack. With the defaults, a round would end before the first answer expires.
+pub(crate) const SHORT_TTLS: [&str; 2] =
+    ["--authentication-token-webhook-cache-ttl=200ms", "--authorization-webhook-cache-authorized-ttl=200ms"];
+
 /// A server to attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Target {
@@ -49,10 +54,6 @@ impl Target {
             Self::MetricsProxy => "metrics-proxy",
             Self::BookingServer => "booking-server",
         }
-    }
-
-    pub(crate) fn speaks_tls(self) -> bool {
-        self != Self::BookingServer
     }
 
     /// Where its resources are in the values of the chart.
@@ -91,7 +92,8 @@ fn announce(address: SocketAddr) {
 }
 
 async fn serve_bookings(folder: &Path) -> Result<()> {
-    let server = BookingServer::bind(Options::for_tests(folder.join("bookings.db"))).await?;
+    let tls = Some((folder.join("tls.crt"), folder.join("tls.key")));
+    let server = BookingServer::bind(Options { tls, ..Options::for_tests(folder.join("bookings.db")) }).await?;
     announce(server.address());
     server.run().await;
     Ok(())
@@ -100,15 +102,14 @@ async fn serve_bookings(folder: &Path) -> Result<()> {
 async fn serve_metrics_proxy(folder: &Path) -> Result<()> {
     let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let file = |name: &str| folder.join(name).display().to_string();
-    let flags = Flags::try_parse_from([
+    let arguments = [
         "metrics-proxy".to_owned(),
         "--secure-listen-address=127.0.0.1:0".to_owned(),
         format!("--upstream=http://{}/", upstream.local_addr()?),
         format!("--tls-cert-file={}", file("tls.crt")),
         format!("--tls-private-key-file={}", file("tls.key")),
-        // Long enough for a round to see the honest token expire.
-        "--authentication-token-webhook-cache-ttl=1s".to_owned(),
-    ])?;
+    ];
+    let flags = Flags::try_parse_from(arguments.into_iter().chain(SHORT_TTLS.map(str::to_owned)))?;
     let program = Program::with_reviewer(&flags, Arc::new(SlowReviewer)).await?;
     tokio::spawn(serve_metrics(upstream));
     announce(program.secure_address().context("no address")?);

@@ -64,6 +64,7 @@ impl Operator {
             .arg(format!("--health-probe-bind-address=127.0.0.1:{}", probes.number()))
             .arg(format!("--metrics-bind-address=127.0.0.1:{}", metrics.number()))
             .args(flags)
+            .envs(images::operator::ENVIRONMENT.iter().copied())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()

@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 pub(super) const ATTACK: Attack = Attack {
     name: "handshake-flood",
     about: "Begins TLS handshakes, and does not use them",
-    targets: &[Target::Webhooks, Target::MetricsProxy],
+    targets: &Target::ALL,
     attackers: 128,
     once: |aim| once(aim).boxed(),
 };

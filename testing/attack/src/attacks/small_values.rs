@@ -1,6 +1,6 @@
 //! Sends reviews with very many small values.
 
-use super::{Attack, LARGEST, conversion};
+use super::{Attack, LARGEST, admission, conversion};
 use crate::{aim::Aim, requests::Requests, target::Target};
 use anyhow::Result;
 use futures::FutureExt as _;
@@ -30,27 +30,24 @@ async fn once(aim: Aim) -> Result<()> {
 
 /// The objects have the wanted version, so that the server reads the whole list.
 const CONVERTED: (&str, &str) = ("objects", "{\"apiVersion\":\"a/v1\"}");
+/// A list that only the kind of [`crate::serve`] has.
+const OF_LIBRARY: &str = "spec.numbers";
 /// Lists of our kinds, and of every object, whose elements need more memory than text.
-const REVIEWED: [(&str, &str); 8] = [
-    ("spec.numbers", "0"),
-    ("spec.extraArgs", "\"\""),
+const REVIEWED: [(&str, &str); 7] = [
+    (OF_LIBRARY, "0"),
+    ("spec.config.extraArgs", "\"\""),
     ("spec.volumes", "{}"),
     ("spec.topologySpreadConstraints", "{}"),
-    ("spec.schedules", "[]"),
     ("metadata.finalizers", "\"\""),
     ("metadata.ownerReferences", "{}"),
     ("metadata.managedFields", "{}"),
 ];
 
+/// A review of an object with this field, which has dots between its parts.
 fn review(field: &str, list: &str) -> String {
-    let (part, field) = field.split_once('.').unwrap_or_default();
-    let of = |name: &str| if part == name { format!("\"{field}\":{list}") } else { String::new() };
-    format!(
-        "{{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\",\"request\":{{\"uid\":\"a\",\
-         \"object\":{{\"apiVersion\":\"a/v1\",\"kind\":\"A\",\"metadata\":{{{}}},\"spec\":{{{}}}}}}}}}",
-        of("metadata"),
-        of("spec")
-    )
+    let other = if field.starts_with("spec.") { "metadata" } else { "spec" };
+    let field = field.rsplit('.').fold(list.to_owned(), |inner, part| format!("{{\"{part}\":{inner}}}"));
+    admission(&format!("{{\"apiVersion\":\"a/v1\",\"kind\":\"A\",\"{other}\":{{}},{}", &field[1..]))
 }
 
 #[cfg(test)]
@@ -58,6 +55,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::memory;
 
     #[test]
     fn servers_read_the_lists() {
@@ -70,5 +68,28 @@ mod tests {
         let (_, value) = CONVERTED;
         let body: Value = serde_json::from_str(&conversion(&format!("[{value}]"))).expect("JSON");
         assert_eq!(body["request"]["objects"][0]["apiVersion"], body["request"]["desiredAPIVersion"]);
+    }
+
+    /// A field that no kind has would be skipped by every decoder.
+    #[test]
+    fn fields_of_specs_exist() {
+        let mut schemas = Vec::new();
+        for folder in std::fs::read_dir(memory::chart().join("files")).expect("the files of the chart") {
+            let folder = folder.expect("an entry").path();
+            for file in folder.read_dir().into_iter().flatten().map(|file| file.expect("an entry").path()) {
+                if file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("crd-")) {
+                    let text = std::fs::read_to_string(&file).expect("a CRD");
+                    let definition: Value = serde_saphyr::from_str(&text).expect("YAML");
+                    let versions = definition["spec"]["versions"].as_array().expect("versions").clone();
+                    schemas.extend(versions.into_iter().map(|version| version["schema"]["openAPIV3Schema"].clone()));
+                }
+            }
+        }
+        assert!(schemas.len() > 4, "{}", schemas.len());
+        for (field, _) in REVIEWED.iter().filter(|(field, _)| field.starts_with("spec.") && *field != OF_LIBRARY) {
+            let path = format!("/properties/{}", field.replace('.', "/properties/"));
+            let is_list = |schema: &Value| schema.pointer(&path).is_some_and(|it| it["type"] == "array");
+            assert!(schemas.iter().any(is_list), "no kind has {field}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 pub(super) const ATTACK: Attack = Attack {
     name: "unfinished-handshakes",
     about: "Holds connections whose first message of TLS has 64 KiB and never ends",
-    targets: &[Target::Webhooks, Target::MetricsProxy],
+    targets: &Target::ALL,
     attackers: MANY,
     once: |aim| once(aim).boxed(),
 };
