@@ -210,15 +210,18 @@ impl Client {
         let what = || format!("could not list what refers to {of}@{subject}");
         let ask = || self.ask_for_referrers(&reference, subject);
         let listed = self.retrying(&reference, &[RegistryOperation::Pull], ask).await.with_context(what)?;
-        let index = match listed {
-            Some(index) => index,
-            None => match self.list_of_referrers(of, subject).await? {
-                Some(index) => index.content,
-                None => return Ok(Vec::new()),
-            },
+        let pages = match listed {
+            Some(pages) => pages,
+            None => self.list_of_referrers(of, subject).await?.into_iter().map(|index| index.content).collect(),
         };
-        let index: OciImageIndex = serde_json::from_slice(&index).with_context(what)?;
-        index.manifests.iter().map(|entry| Digest::parse(&entry.digest)).collect()
+        let mut referrers = Vec::new();
+        for page in pages {
+            let index: OciImageIndex = serde_json::from_slice(&page).with_context(what)?;
+            for entry in &index.manifests {
+                referrers.push(Digest::parse(&entry.digest)?);
+            }
+        }
+        Ok(referrers)
     }
 
     /// The index under the tag that the specification prescribes for registries without the API for referrers; `None` if there is

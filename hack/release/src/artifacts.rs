@@ -113,7 +113,7 @@ fn checksums(files: &BTreeMap<String, Bytes>) -> String {
     files.iter().map(line).collect()
 }
 
-fn write(path: &Path, content: &[u8]) -> Result<()> {
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
     fs::write(path, content).with_context(|| format!("could not write {}", path.display()))
 }
 

@@ -19,9 +19,9 @@ use crate::statement::Statement;
 pub const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
 /// A signing configuration without services: no transparency log, no authority for time stamps.
-const NO_SERVICES: &str = r#"{"mediaType":"application/vnd.dev.sigstore.signingconfig.v0.2+json"}"#;
+pub const NO_SERVICES: &str = r#"{"mediaType":"application/vnd.dev.sigstore.signingconfig.v0.2+json"}"#;
 /// The roots of trust for these services. cosign would otherwise download those of the public services.
-const NO_ROOTS: &str = r#"{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}"#;
+pub const NO_ROOTS: &str = r#"{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}"#;
 
 /// Who signs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 //! - [`artifacts`]: puts everything together on this machine. [`package`] makes the chart, [`oci`] has the formats of registries,
 //!   [`statement`] says where everything comes from.
 //! - [`publish`]: asks the registry before the builds, and sends the release to it after them, the tags last. [`cosign`] signs it.
+//! - [`layout`]: writes the release into a folder instead, which `publish.sh` publishes where no crate may be compiled.
 //!
 //! `cargo xtask release` builds the images and calls these in turn.
 
@@ -16,6 +17,7 @@ pub mod checks;
 pub mod cosign;
 mod git;
 mod hub;
+pub mod layout;
 pub mod oci;
 pub mod package;
 pub mod plan;
@@ -24,5 +26,6 @@ pub mod statement;
 
 pub use artifacts::{Artifacts, Image};
 pub use checks::{Ready, check, unchanged_during};
+pub use layout::{check_unused, export};
 pub use plan::Plan;
 pub use publish::{preflight, publish};

@@ -87,7 +87,7 @@ fn build(
     let sbom = sbom.unwrap_or_else(|| workspace.join("target/image/sbom.cdx.json"));
     std::fs::write(&sbom, images::sbom::cyclonedx(&name, &digest, &components)?)
         .with_context(|| format!("could not write {}", sbom.display()))?;
-    eprintln!("the image links {} crates, see {}", components.len(), sbom.display());
+    eprintln!("the image links {} crates and libraries, see {}", components.len(), sbom.display());
     writeln!(stdout(), "{name}  {digest}  {}", megabytes(built.size))?;
     output.map_or(Ok(()), |file| export(store, tag, file))
 }

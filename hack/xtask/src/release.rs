@@ -1,5 +1,5 @@
 //! `cargo xtask release`: checks the checkout and the registry, builds the images, and publishes them with the chart and with
-//! signatures.
+//! signatures, or writes all of it into a folder for another publisher.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use images::{Platform, Reference, Store, default_store, operator};
 use release::artifacts::Summary;
 use release::cosign::{Identity, Signer};
 use release::statement::Builder;
-use release::{Artifacts, Image, Plan, Ready, check, plan, preflight, publish, unchanged_during};
+use release::{Artifacts, Image, Plan, Ready, check, check_unused, export, plan, preflight, publish, unchanged_during};
 
 use crate::image::megabytes;
 use crate::{registry, workspace};
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     access: registry::Access,
 }
 
-/// Who signs. There is no default, so that no release lacks signatures by mistake.
+/// Who signs and publishes. There is no default, so that no release lacks signatures by mistake.
 #[derive(clap::Args)]
 #[group(multiple = false)]
 struct Signing {
@@ -58,18 +58,30 @@ struct Signing {
     /// Sign nothing, to try a release
     #[arg(long)]
     unsigned: bool,
+    /// Publish and sign nothing, but write the release into this new folder, for `hack/release/publish.sh`, which compiles
+    /// nothing
+    #[arg(long, value_name = "FOLDER")]
+    layout: Option<PathBuf>,
+}
+
+/// Where a release goes.
+enum Target {
+    /// To the registry, signed by this identity; `None` to sign nothing.
+    Registry(Option<Identity>),
+    /// Into this folder.
+    Layout(PathBuf),
 }
 
 impl Signing {
-    /// The identity that signs; `None` to sign nothing.
-    fn identity(self) -> Result<Option<Identity>> {
+    fn target(self) -> Result<Target> {
         match self {
-            Self { key: Some(key), .. } => Ok(Some(Identity::Key(key))),
-            Self { keyless: true, .. } => Ok(Some(Identity::Keyless)),
-            Self { unsigned: true, .. } => Ok(None),
+            Self { key: Some(key), .. } => Ok(Target::Registry(Some(Identity::Key(key)))),
+            Self { keyless: true, .. } => Ok(Target::Registry(Some(Identity::Keyless))),
+            Self { unsigned: true, .. } => Ok(Target::Registry(None)),
+            Self { layout: Some(folder), .. } => Ok(Target::Layout(folder)),
             _ => bail!(
-                "who signs the release? Pass --key FILE with a key of `cosign generate-key-pair`, --keyless in a workflow, or \
-                 --unsigned to try it"
+                "who signs the release? Pass --key FILE with a key of `cosign generate-key-pair`, --keyless in a workflow, \
+                 --unsigned to try it, or --layout FOLDER to sign it elsewhere"
             ),
         }
     }
@@ -77,7 +89,7 @@ impl Signing {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let Args { version, registry, mut platforms, profile, output, dry_run, signing, access } = args;
-    let identity = signing.identity()?;
+    let target = signing.target()?;
     platforms.sort_unstable();
     platforms.dedup();
     let output = output.unwrap_or_else(|| workspace::root().join("dist").join(version.to_string()));
@@ -85,31 +97,55 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let checkout = workspace::root().to_owned();
     let plan = Plan { version, registry, platforms, profile, builder, checkout, output };
     println!("{plan}");
-    println!("  signatures {}", identity.as_ref().map_or("none".to_owned(), ToString::to_string));
+    match &target {
+        Target::Registry(Some(identity)) => println!("  signatures {identity}"),
+        Target::Registry(None) => println!("  signatures none"),
+        Target::Layout(folder) => {
+            check_unused(folder)?;
+            println!("  layout     {}, neither signed nor published", folder.display());
+        }
+    }
     let ready = check(&plan)?;
     println!("  commit     {}", ready.commit);
     if dry_run {
         println!("this was a dry run: the checkout is ready, and nothing was built or pushed");
         return Ok(());
     }
+    match target {
+        Target::Registry(identity) => to_registry(&plan, &ready, identity, access),
+        Target::Layout(folder) => {
+            let (artifacts, store) = assemble(&plan, &ready)?;
+            export(&artifacts, &store, &folder)?;
+            println!("\n{}", Summary { plan: &plan, artifacts: &artifacts, store: &store });
+            Ok(())
+        }
+    }
+}
+
+fn to_registry(plan: &Plan, ready: &Ready, identity: Option<Identity>, access: registry::Access) -> Result<()> {
     // Before the builds, so that wrong credentials or a wrong password do not cost them.
     let client = access.client(&plan.registry.registry)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    for released in runtime.block_on(preflight(&client, &plan))? {
+    for released in runtime.block_on(preflight(&client, plan))? {
         println!("  released   {released}: the release goes on only if the builds give this digest again");
     }
     let signer = identity.map(|identity| Signer::new(identity, None)).transpose()?;
-    let helm = Helm::of(Version::Four)?;
-    let store = Store::open(default_store()?)?;
-    let images = unchanged_during(&plan, &ready, || {
-        plan.platforms.iter().map(|platform| build(*platform, &plan, &ready, &store)).collect::<Result<Vec<_>>>()
-    })?;
-    let artifacts = Artifacts::assemble(&plan, &ready, images, &store, &helm)?;
-    let sent = runtime.block_on(publish(&client, &store, &plan, &artifacts, signer.as_ref()))?;
-    println!("\n{}", Summary { plan: &plan, artifacts: &artifacts, store: &store });
+    let (artifacts, store) = assemble(plan, ready)?;
+    let sent = runtime.block_on(publish(&client, &store, plan, &artifacts, signer.as_ref()))?;
+    println!("\n{}", Summary { plan, artifacts: &artifacts, store: &store });
     println!("sent {}", megabytes(sent));
     println!("helm install operators oci://{} --version {}", plan.chart(), plan.version);
     Ok(())
+}
+
+/// Builds everything. Needs no credentials.
+fn assemble(plan: &Plan, ready: &Ready) -> Result<(Artifacts, Store)> {
+    let helm = Helm::of(Version::Four)?;
+    let store = Store::open(default_store()?)?;
+    let images = unchanged_during(plan, ready, || {
+        plan.platforms.iter().map(|platform| build(*platform, plan, ready, &store)).collect::<Result<Vec<_>>>()
+    })?;
+    Ok((Artifacts::assemble(plan, ready, images, &store, &helm)?, store))
 }
 
 fn build(platform: Platform, plan: &Plan, ready: &Ready, store: &Store) -> Result<Image> {

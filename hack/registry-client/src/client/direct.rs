@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_LENGTH, LOCATION};
+use http::header::{ACCEPT, CONTENT_LENGTH, LINK, LOCATION};
 use http::{Method, StatusCode};
 use images::Digest;
 use oci_client::client::ClientProtocol;
@@ -14,6 +14,9 @@ use reqwest::{RequestBuilder, Response, Url};
 
 use super::{AGENT, ANSWER, CONNECT, Client, Options, protocol};
 use crate::error::Error;
+
+/// The most pages of a list. A registry whose pages never end gives more.
+const MAX_PAGES: usize = 1000;
 
 impl Client {
     /// Begins an upload. Returns where its content would go, if the registry says so.
@@ -28,24 +31,42 @@ impl Client {
         Ok(location.and_then(|location| answer.url().join(location).ok()))
     }
 
-    /// The index of the manifests that refer to this one; `None` if the registry has no API for it.
+    /// The manifests that refer to this one, in one index for each page; `None` if the registry has no API for it.
     pub(super) async fn ask_for_referrers(
         &self,
         reference: &Reference,
         subject: &Digest,
-    ) -> Result<Option<Bytes>, Error> {
-        let url = self.url(reference, &format!("referrers/{subject}"))?;
-        let list = self.request(Method::GET, url, reference, RegistryOperation::Pull).await;
-        let answer =
-            list.header(ACCEPT, OCI_IMAGE_INDEX_MEDIA_TYPE).send().await.map_err(OciDistributionError::from)?;
-        // GHCR has no such API. It sends clients to pages of its site, which answer as they like.
-        let is_of_registry = Url::parse(&self.address(reference)).is_ok_and(|it| it.origin() == answer.url().origin());
-        match answer.status() {
-            _ if !is_of_registry => Ok(None),
-            StatusCode::OK => Ok(Some(answer.bytes().await.map_err(OciDistributionError::from)?)),
-            status if means_no_referrers_api(status) => Ok(None),
-            _ => Err(unexpected(answer).await.into()),
+    ) -> Result<Option<Vec<Bytes>>, Error> {
+        let registry = Url::parse(&self.address(reference)).map(|address| address.origin());
+        let is_of_registry = |url: &Url| registry.as_ref().is_ok_and(|registry| *registry == url.origin());
+        let mut pages = Vec::new();
+        let mut next = Some(self.url(reference, &format!("referrers/{subject}"))?);
+        while let Some(url) = next {
+            if pages.len() == MAX_PAGES || !is_of_registry(&url) {
+                let page = pages.len() + 1;
+                let what = format!("page {page} of what refers to {subject}, on another host or without an end: {url}");
+                return Err(OciDistributionError::SpecViolationError(what).into());
+            }
+            let list = self.request(Method::GET, url, reference, RegistryOperation::Pull).await;
+            let answer =
+                list.header(ACCEPT, OCI_IMAGE_INDEX_MEDIA_TYPE).send().await.map_err(OciDistributionError::from)?;
+            // GHCR has no such API. It sends clients to pages of its site, which answer as they like. But a registry that has
+            // given one page has the API.
+            let (of_registry, may_lack_api) = (is_of_registry(answer.url()), pages.is_empty());
+            match answer.status() {
+                _ if may_lack_api && !of_registry => return Ok(None),
+                StatusCode::OK if of_registry => {
+                    let mut links = answer.headers().get_all(LINK).iter().filter_map(|link| link.to_str().ok());
+                    let target = links.find_map(next_page).map(|target| answer.url().join(target)).transpose();
+                    let unreadable = |error| OciDistributionError::UrlParseError(format!("the next page: {error}"));
+                    next = target.map_err(unreadable)?;
+                    pages.push(answer.bytes().await.map_err(OciDistributionError::from)?);
+                }
+                status if may_lack_api && means_no_referrers_api(status) => return Ok(None),
+                _ => return Err(unexpected(answer).await.into()),
+            }
         }
+        Ok(Some(pages))
     }
 
     /// The address of something in the repository.
@@ -100,6 +121,13 @@ async fn unexpected(answer: Response) -> OciDistributionError {
     }
 }
 
+/// The address of the next page in a header `Link`, such as `</v2/app/referrers/sha256:…?last=…>; rel="next"`.
+fn next_page(link: &str) -> Option<&str> {
+    let (target, parameters) = link.trim_start().strip_prefix('<')?.split_once('>')?;
+    let is_next = |parameter: &str| matches!(parameter.trim(), "rel=\"next\"" | "rel=next");
+    parameters.split(';').any(is_next).then_some(target)
+}
+
 /// Whether a registry that answers so has no API for referrers. The specification prescribes 404. Registries that are older than the
 /// API also answer 400, 405 or 501, and Artifactory answers 406; the request itself gives no reason for any of these. A registry
 /// in trouble (429, 5xx) may have the API, and a refusal (401, 403) says nothing about it.
@@ -117,6 +145,16 @@ fn means_no_referrers_api(status: StatusCode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_link_to_the_next_page_leads_there() {
+        for link in ["</v2/a?n=1,2&last=b>; rel=\"next\"", " </v2/a?n=1,2&last=b>;title=x;rel=next"] {
+            assert_eq!(next_page(link), Some("/v2/a?n=1,2&last=b"), "{link}");
+        }
+        for link in ["</v2/a>; rel=\"prev\"", "</v2/a>", "/v2/a; rel=\"next\"", "</v2/a; rel=\"next\"", ""] {
+            assert_eq!(next_page(link), None, "{link}");
+        }
+    }
 
     #[test]
     fn only_an_answer_about_the_request_itself_means_no_referrers_api() {

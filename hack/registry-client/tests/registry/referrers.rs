@@ -65,6 +65,57 @@ async fn list_of_the_referrers_api_counts_if_there_is_one() {
     assert_eq!(client.referrers(&repository, &subject).await.unwrap(), [referrer]);
 }
 
+/// A page of the list with this entry, and with this header `Link`.
+fn page(referrer: &Digest, link: Option<String>) -> Fate {
+    let entry = json!({"mediaType": MANIFEST, "digest": referrer.to_string(), "size": 8});
+    let list = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}).to_string();
+    Fate::Answer(200, link.map(|link| ("link", link)).into_iter().collect(), list)
+}
+
+/// Otherwise a release would sign again what only the second page has.
+#[tokio::test]
+async fn every_page_of_the_list_counts() {
+    let (_registry, proxy, client, repository) = anonymous().await;
+    let subject = Digest::of(b"subject");
+    let referrers = [Digest::of(b"first"), Digest::of(b"second"), Digest::of(b"third")];
+    let (of_rule, path) = (referrers.clone(), format!("/v2/app/referrers/{subject}"));
+    proxy.decide(move |_, request| {
+        if !asks_for_referrers(request) {
+            return Fate::Pass;
+        }
+        // An absolute path, and one relative to the page.
+        match request.uri.query() {
+            None => page(&of_rule[0], Some(format!("<{path}?last=1>; rel=\"next\""))),
+            Some("last=1") => page(&of_rule[1], Some("<?last=2>; rel=\"next\"".to_owned())),
+            Some(_) => page(&of_rule[2], None),
+        }
+    });
+    assert_eq!(client.referrers(&repository, &subject).await.unwrap(), referrers);
+    assert_eq!(proxy.seen().iter().filter(|it| asks_for_referrers(it)).count(), 3);
+}
+
+#[tokio::test]
+async fn list_without_its_later_pages_is_an_error() {
+    let registry = Registry::start().unwrap();
+    let (proxy, elsewhere) = (Proxy::before(&registry).await, Proxy::before(&registry).await);
+    let (client, repository) = (proxy.client(Credentials::Anonymous), proxy.repository("app"));
+    let subject = Digest::of(b"subject");
+    keep_list(&client, &repository, &subject).await;
+    let other_host = format!("http://{}/v2/app/referrers/{subject}?last=1", elsewhere.address);
+    let endless = format!("/v2/app/referrers/{subject}");
+    for (link, says) in [("?last=1", "404"), (other_host.as_str(), "page 2"), (endless.as_str(), "page 1001")] {
+        let link = format!("<{link}>; rel=\"next\"");
+        proxy.decide(move |_, request| match request.uri.query() {
+            Some("last=1") => Fate::status(404),
+            _ if asks_for_referrers(request) => page(&Digest::of(b"first"), Some(link.clone())),
+            _ => Fate::Pass,
+        });
+        let error = format!("{:#}", client.referrers(&repository, &subject).await.unwrap_err());
+        assert!(error.contains(says) && error.contains(&subject.to_string()), "{says}: {error}");
+    }
+    assert_eq!(elsewhere.seen().len(), 0);
+}
+
 #[tokio::test]
 async fn registry_in_trouble_may_have_a_referrers_api() {
     let (_registry, proxy, client, repository) = anonymous().await;

@@ -99,7 +99,7 @@ pub(crate) fn image(store: &Store, platform: Platform, content: &str) -> Image {
     let image = spec.build().unwrap();
     store.put(&image).unwrap();
     let license = "Apache-2.0".to_owned();
-    let part = Component { name: "part".to_owned(), version: VERSION.to_owned(), license, sha256: None };
+    let part = Component { name: "part".to_owned(), version: VERSION.to_owned(), license, sha256: None, vendor: None };
     Image { platform, digest: image.digest(), components: vec![part] }
 }
 

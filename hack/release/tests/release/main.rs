@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "clippy knows tests by their attribute, and these have helpers")]
 
 mod kit;
+mod layout;
 mod provenance;
 mod signing;
 

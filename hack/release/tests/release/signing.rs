@@ -1,5 +1,6 @@
 //! Signatures and provenance, verified by cosign with the commands that the chart's README gives.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +14,7 @@ use images::reference::Repository;
 use images::{Digest, Platform};
 use registry::Registry;
 use registry_client::{Client, Name};
-use release::cosign::{BUNDLE, Identity, Signer};
+use release::cosign::{BUNDLE, Identity, NO_ROOTS, NO_SERVICES, Signer};
 use release::oci::{self, Annotations, Attachment, Document};
 use release::{Artifacts, Plan};
 use serde_json::Value;
@@ -24,13 +25,13 @@ use crate::kit::{self, Checkout, VERSION};
 const PASSWORD: &str = "not a secret";
 
 /// A folder with a pair of keys, in which the commands of the README run.
-struct Keys {
+pub(crate) struct Keys {
     folder: TempDir,
     cosign: PathBuf,
 }
 
 impl Keys {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let tools = Tools::locate_or_build(&[Tool::Cosign], &progress::to_stderr).unwrap();
         let keys = Self { folder: tempfile::tempdir().unwrap(), cosign: tools.binary("cosign").unwrap().to_owned() };
         keys.cosign(&["generate-key-pair".to_owned()]).unwrap();
@@ -39,21 +40,34 @@ impl Keys {
 
     fn cosign(&self, arguments: &[String]) -> anyhow::Result<String> {
         let mut cosign = Command::new(&self.cosign);
-        // It would keep roots of trust and a configuration of docker in the home.
-        cosign.args(arguments).current_dir(self.folder.path()).env("HOME", self.folder.path());
-        succeeded(cosign.env("COSIGN_PASSWORD", PASSWORD).env_remove("DOCKER_CONFIG"))
+        succeeded(self.lend(cosign.args(arguments).current_dir(self.folder.path())))
+    }
+
+    /// Gives the password of the private key to a command that runs cosign, and another home: it would keep roots of trust and a
+    /// configuration of docker there.
+    pub(crate) fn lend<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("HOME", self.folder.path()).env("COSIGN_PASSWORD", PASSWORD).env_remove("DOCKER_CONFIG")
+    }
+
+    /// The flags with which cosign signs by the private key, without any service.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let file = |name: &str| self.folder.path().join(name);
+        fs::write(file("services.json"), NO_SERVICES).unwrap();
+        fs::write(file("roots.json"), NO_ROOTS).unwrap();
+        let flags = [("--key", "cosign.key"), ("--signing-config", "services.json"), ("--trusted-root", "roots.json")];
+        flags.into_iter().flat_map(|(flag, name)| [OsString::from(flag), file(name).into_os_string()]).collect()
     }
 
     fn private(&self) -> Identity {
         Identity::Key(self.folder.path().join("cosign.key").to_str().unwrap().to_owned())
     }
 
-    fn signer(&self) -> Signer {
+    pub(crate) fn signer(&self) -> Signer {
         Signer::new(self.private(), Some(PASSWORD.to_owned())).unwrap()
     }
 
     /// Runs the README's commands whose last word ends with this, for the release of `plan`. Returns what the last one says.
-    fn verify(&self, plan: &Plan, of: &str) -> anyhow::Result<String> {
+    pub(crate) fn verify(&self, plan: &Plan, of: &str) -> anyhow::Result<String> {
         let readme = fs::read_to_string(chart::folder().join("README.md")).unwrap();
         let commands = readme.lines().filter_map(|line| line.strip_prefix("$ cosign verify"));
         let commands: Vec<_> = commands.filter(|command| command.ends_with(&format!("{of}:1.2.3"))).collect();
