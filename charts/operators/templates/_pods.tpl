@@ -175,10 +175,18 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* The security context of pods, as YAML. Without fixed users, the cluster chooses them. */}}
+{{/*
+The security context of pods, as YAML. Without fixed users, the cluster chooses them: the chart's own ids are left out. Another id
+is the user's wish, and stays.
+*/}}
 {{- define "operators.podSecurityContext" -}}
 {{- $context := default dict .Values.podSecurityContext -}}
-{{- if not .Values.fixedUserIds }}{{ $context = omit $context "runAsUser" "runAsGroup" "fsGroup" }}{{ end -}}
+{{- if not .Values.fixedUserIds -}}
+{{- $defaults := (.Files.Get "files/defaults.yaml" | fromYaml).values.podSecurityContext -}}
+{{- range $key := list "runAsUser" "runAsGroup" "fsGroup" -}}
+{{- if eq (int64 (get $context $key)) (int64 (get $defaults $key)) }}{{ $context = omit $context $key }}{{ end -}}
+{{- end -}}
+{{- end -}}
 {{- toYaml $context -}}
 {{- end -}}
 

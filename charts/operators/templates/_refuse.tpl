@@ -170,6 +170,10 @@
 {{- fail "webhooks.certManager.enabled: needs webhooks.enabled: true, otherwise there is nothing to certify" -}}
 {{- end -}}
 
+{{- if and .Values.webhooks.hostNetwork (not .Values.webhooks.enabled) -}}
+{{- fail "webhooks.hostNetwork: needs webhooks.enabled: true, otherwise no pod runs in the nodes' network" -}}
+{{- end -}}
+
 {{- /* In the nodes' network, the Deployments would need the same ports of a node. */}}
 {{- if .Values.webhooks.hostNetwork -}}
 {{- $onHost := list -}}

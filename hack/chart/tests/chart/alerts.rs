@@ -245,6 +245,28 @@ fn dashboard(rendered: &Rendered) -> (&str, Value) {
 }
 
 #[test]
+fn panels_of_the_dashboard_have_a_place_and_an_id_of_their_own() {
+    let rendered = observed(&json!({}));
+    let (_, dashboard) = dashboard(&rendered);
+    let version = dashboard["schemaVersion"].as_i64();
+    assert!(version.is_some_and(|version| version > 0), "Grafana would migrate it from the oldest: {version:?}");
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert!(panels.len() > 10);
+    let ids: BTreeSet<i64> = panels.iter().map(|panel| panel["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+    // Grafana's grid has 24 columns. It moves panels that overlap, so that none is where the chart puts it.
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let [x, y, w, h] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_i64().unwrap());
+        let title = &panel["title"];
+        assert!(x >= 0 && y >= 0 && w > 0 && h > 0 && x + w <= 24, "{title}: {}", panel["gridPos"]);
+        for cell in (x..x + w).flat_map(|column| (y..y + h).map(move |line| (column, line))) {
+            assert!(taken.insert(cell), "{title} overlaps another panel at {cell:?}");
+        }
+    }
+}
+
+#[test]
 fn dashboard_shows_only_this_projects_programs_and_has_its_own_identity() {
     let rendered = observed(&json!({"dashboard": {"namespace": "grafana"}}));
     assert_eq!(rendered.object("ConfigMap", "operators-dashboard").unwrap()["metadata"]["namespace"], "grafana");

@@ -246,6 +246,16 @@ fn pods_name_no_user_when_the_cluster_chooses_it() {
 }
 
 #[test]
+fn a_user_of_ones_own_stays_when_the_cluster_chooses_the_others() {
+    let rendered = render(&json!({"fixedUserIds": false, "podSecurityContext": {"runAsUser": 1234, "fsGroup": 0}}));
+    for (owner, spec) in rendered.pods() {
+        let context = &spec["securityContext"];
+        assert_eq!((&context["runAsUser"], &context["fsGroup"]), (&json!(1234), &json!(0)), "{owner}");
+        assert_eq!(context["runAsGroup"], Value::Null, "{owner}: the default is left out");
+    }
+}
+
+#[test]
 fn registry_prefixes_no_image_that_the_user_set() {
     let own = json!({"repository": "registry.example.com/operators", "tag": "1"});
     let proxy = json!({"kind": "kube-rbac-proxy", "image": {"repository": "registry.example.com/proxy"}});

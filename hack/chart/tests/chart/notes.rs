@@ -23,7 +23,7 @@ fn notes_mention_only_enabled_operators() {
     assert!(notes.contains("helm uninstall operators") && !notes.contains("kubectl delete"), "{notes}");
     assert!(notes.contains("Objects of flighttickets.flights.com stand for something outside"), "{notes}");
     assert_eq!(notes.matches("stand for something outside").count(), 1, "other objects need no running operator");
-    assert!(!notes.contains("helm rollback"), "only after an upgrade");
+    assert!(!notes.contains("helm rollback") && !notes.contains("migrate-storage"), "only after an upgrade");
     assert!(notes.contains("get secret operators-booking-certificate"), "{notes}");
     assert!(
         notes.contains(OPERATORS.iter().find(|it| it.name() == "helloapp").unwrap().crds()[0].spec.names.kind.as_str())
@@ -49,6 +49,7 @@ fn an_upgrade_says_how_to_go_back_without_loss() {
     let plain = notes(json!({}));
     assert!(plain.contains("do not use `helm rollback`") && plain.contains("--set crds.enabled=false\n"), "{plain}");
     assert!(plain.contains("set crds.enabled=true again"), "later upgrades would reuse the value: {plain}");
+    assert!(plain.contains("\n  kubectl operators migrate-storage\n"), "old versions are still stored: {plain}");
     let tagged = notes(json!({"image": {"tag": "v2"}}));
     assert!(tagged.contains("--set crds.enabled=false,image.tag=FORMER-TAG\n"), "{tagged}");
     let pinned = notes(json!({"image": {"tag": "v2", "digest": format!("sha256:{}", "ab".repeat(32))}}));

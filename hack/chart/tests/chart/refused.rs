@@ -127,6 +127,10 @@ fn contradictory_values_are_rejected() {
             json!({"webhooks": {"enabled": false, "certManager": {"enabled": true}}}),
             "webhooks.certManager.enabled: needs webhooks.enabled: true",
         ),
+        (
+            json!({"webhooks": {"enabled": false, "hostNetwork": true}}),
+            "webhooks.hostNetwork: needs webhooks.enabled: true",
+        ),
     ] {
         let refusal = refusal(&values);
         assert!(refusal.contains(says), "{values}: {refusal}");

@@ -61,6 +61,17 @@ impl Which {
         Self::choose(&std::env::var(ENGINE).unwrap_or_default(), Self::runs)
     }
 
+    /// Refuses a node image of the user where it would have no effect: the user would test another Kubernetes than they believe.
+    fn accepts(self, image: Option<&str>) -> Result<()> {
+        if let Some(image) = image
+            && self == Self::Built
+        {
+            let advice = format!("start Docker or Podman, or unset {NODE_IMAGE}");
+            bail!("{NODE_IMAGE} is {image:?}, but the built engine runs only the node image that it builds: {advice}");
+        }
+        Ok(())
+    }
+
     fn program(self) -> &'static str {
         if self == Self::Podman { "podman" } else { "docker" }
     }
@@ -77,7 +88,9 @@ impl Which {
 impl Engine {
     /// The chosen engine. Builds and starts what it needs.
     pub(super) fn ready(progress: Progress<'_>) -> Result<Self> {
-        match Which::chosen()? {
+        let which = Which::chosen()?;
+        which.accepts(node_image().as_deref())?;
+        match which {
             Which::Built => {
                 if !rustix::process::geteuid().is_root() {
                     let advice = "start one of them, or use `sudo --preserve-env`: root can run kind without them";
@@ -108,8 +121,7 @@ impl Engine {
             Which::Podman => vec![("KIND_EXPERIMENTAL_PROVIDER", "podman".into())],
             _ => Vec::new(),
         };
-        let image = std::env::var(NODE_IMAGE).ok().filter(|image| !image.is_empty());
-        Ok(Self { which, image, environment })
+        Ok(Self { which, image: node_image(), environment })
     }
 
     fn built(daemon: &Daemon, image: Option<String>) -> Self {
@@ -182,6 +194,11 @@ impl Engine {
     }
 }
 
+/// The node image that the user names.
+fn node_image() -> Option<String> {
+    std::env::var(NODE_IMAGE).ok().filter(|image| !image.is_empty())
+}
+
 /// The folder with `docker`, before the folders of the PATH.
 pub(super) fn path_with(folder: PathBuf) -> OsString {
     let rest = std::env::var_os("PATH").unwrap_or_default();
@@ -202,5 +219,16 @@ mod tests {
         assert_eq!(choose("docker", &[]), Which::Docker, "the error then says that it does not run");
         let error = Which::choose("nerdctl", |_| false).unwrap_err().to_string();
         assert_eq!(error, "KIND_ENGINE is \"nerdctl\": choose docker, podman or built");
+    }
+
+    #[test]
+    fn the_built_engine_refuses_a_node_image_of_the_user() {
+        let image = Some("kindest/node:v1.31.14");
+        let error = Which::Built.accepts(image).unwrap_err().to_string();
+        assert!(error.starts_with("KIND_NODE_IMAGE is \"kindest/node:v1.31.14\", but the built engine"), "{error}");
+        assert!(error.ends_with("or unset KIND_NODE_IMAGE"), "{error}");
+        Which::Built.accepts(None).unwrap();
+        Which::Docker.accepts(image).unwrap();
+        Which::Podman.accepts(image).unwrap();
     }
 }
