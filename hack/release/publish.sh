@@ -37,17 +37,31 @@ spec=v1.1-referrers-tag
 # What the provenance has to be about: the image, the chart, and each file that the page of the release gets.
 subjects() {
   printf '%s  %s\n' "${IMAGE#*@sha256:}" "${IMAGE%@*}" "${CHART#*@sha256:}" "${CHART%@*}"
-  (cd "$files" && for file in *; do [[ $file == provenance.json || $file == SHA256SUMS ]] || sha256sum -- "$file"; done)
+  (cd "$files" && for file in *; do [[ $file == provenance.json || $file == SHA256SUMS ]] || sha256sum -- "$file" || exit 1; done)
 }
 expected=$(subjects | jq --raw-input --null-input '[inputs | split("  ") | {name: .[1], digest: {sha256: .[0]}}]')
 jq --exit-status --argjson subjects "$expected" --arg version "$VERSION" --arg commit "$COMMIT" --arg run "${RUN:-}" '
   .subject == $subjects
   and .predicateType == "https://slsa.dev/provenance/v1"
   and .predicate.buildDefinition.externalParameters.version == $version
-  and .predicate.buildDefinition.resolvedDependencies[0].digest == {gitCommit: $commit}
+  and (.predicate.buildDefinition.resolvedDependencies[0] |
+    .digest == {gitCommit: $commit} and ($run == "" or .uri == "git+\($run | split("/actions/runs/")[0])@\($commit)"))
   and (.predicate.runDetails.metadata.invocationId // "" | startswith($run))
 ' "$files/provenance.json" >"$work/is_expected" || fail "$files/provenance.json names another release than $IMAGE and $CHART, \
 made of the commit $COMMIT, with the files in $files"
+
+(cd "$files" && sha256sum --check --strict --quiet SHA256SUMS >&2) ||
+  fail "a file in $files does not have the checksum that SHA256SUMS has"
+
+# oras copies whatever the layout names as attached to these manifests. Only the bills of materials may be.
+images=$(jq --compact-output '[.manifests[].digest]' "$layout/blobs/sha256/${IMAGE#*@sha256:}")
+jq --raw-output '.manifests[].digest' "$layout/index.json" >"$work/entries"
+while read -r digest; do
+  [[ $digest == "${IMAGE#*@}" || $digest == "${CHART#*@}" ]] ||
+    jq --exit-status --argjson images "$images" \
+      '.artifactType == "application/vnd.cyclonedx+json" and (.subject.digest | IN($images[]))' \
+      "$layout/blobs/sha256/${digest#sha256:}" >"$work/is_bill" || fail "$layout names $digest, which is no bill of an image"
+done <"$work/entries"
 
 # A released version never changes.
 for reference in "$IMAGE" "$CHART"; do

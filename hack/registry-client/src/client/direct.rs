@@ -122,10 +122,13 @@ async fn unexpected(answer: Response) -> OciDistributionError {
 }
 
 /// The address of the next page in a header `Link`, such as `</v2/app/referrers/sha256:…?last=…>; rel="next"`.
-fn next_page(link: &str) -> Option<&str> {
-    let (target, parameters) = link.trim_start().strip_prefix('<')?.split_once('>')?;
+fn next_page(links: &str) -> Option<&str> {
+    let (target, rest) = links.trim_start().strip_prefix('<')?.split_once('>')?;
+    // One header may have several links with commas between them.
+    let (parameters, others) = rest.split_at(rest.find('<').unwrap_or(rest.len()));
     let is_next = |parameter: &str| matches!(parameter.trim(), "rel=\"next\"" | "rel=next");
-    parameters.split(';').any(is_next).then_some(target)
+    let parameters = parameters.trim_end().trim_end_matches(',');
+    if parameters.split(';').any(is_next) { Some(target) } else { next_page(others) }
 }
 
 /// Whether a registry that answers so has no API for referrers. The specification prescribes 404. Registries that are older than the
@@ -148,7 +151,12 @@ mod tests {
 
     #[test]
     fn only_a_link_to_the_next_page_leads_there() {
-        for link in ["</v2/a?n=1,2&last=b>; rel=\"next\"", " </v2/a?n=1,2&last=b>;title=x;rel=next"] {
+        for link in [
+            "</v2/a?n=1,2&last=b>; rel=\"next\"",
+            " </v2/a?n=1,2&last=b>;title=x;rel=next",
+            "</v2/a?n=1,2&last=b>; rel=\"next\", </v2/a>; rel=\"prev\"",
+            "</v2/a>; rel=\"prev\" , </v2/a?n=1,2&last=b>; rel=\"next\"",
+        ] {
             assert_eq!(next_page(link), Some("/v2/a?n=1,2&last=b"), "{link}");
         }
         for link in ["</v2/a>; rel=\"prev\"", "</v2/a>", "/v2/a; rel=\"next\"", "</v2/a; rel=\"next\"", ""] {

@@ -12,7 +12,7 @@ use registry::Registry;
 use registry_client::{Client, Name};
 use release::layout::DIGESTS;
 use release::{Artifacts, Plan, check, export};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kit::{self, Checkout, VERSION};
 use crate::signing::Keys;
@@ -147,6 +147,29 @@ async fn tampered_folder_is_not_published() {
         built.assert_not_pushed(says).await;
         fs::write(file, content).unwrap();
     }
+    // An attachment that the build made up.
+    let bundle = json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "artifactType": "application/vnd.dev.sigstore.bundle.v0.3+json", "layers": [],
+        "subject": {"digest": built.artifacts.images[0].digest}})
+    .to_string();
+    let digest = Digest::of(bundle.as_bytes());
+    fs::write(built.layout().join("blobs/sha256").join(digest.hex()), &bundle).unwrap();
+    let index = built.layout().join("index.json");
+    let whole = fs::read_to_string(&index).unwrap();
+    let mut changed: Value = serde_json::from_str(&whole).unwrap();
+    changed["manifests"].as_array_mut().unwrap().push(json!({"digest": digest, "size": bundle.len()}));
+    fs::write(&index, changed.to_string()).unwrap();
+    let error = built.publish().unwrap_err().to_string();
+    assert!(error.contains("which is no bill of an image"), "{error}");
+    built.assert_not_pushed("an attachment of the build's own").await;
+    fs::write(&index, whole).unwrap();
+    // A checksum that users would compare.
+    let sums = built.plan.output.join("SHA256SUMS");
+    let whole = fs::read_to_string(&sums).unwrap();
+    fs::write(&sums, whole.replacen(|it: char| it.is_ascii_hexdigit(), "g", 1)).unwrap();
+    let error = built.publish().unwrap_err().to_string();
+    assert!(error.contains("does not have the checksum"), "{error}");
+    fs::write(&sums, whole).unwrap();
     // The page of the release would get it.
     fs::write(built.plan.output.join("more.yaml"), "").unwrap();
     let error = built.publish().unwrap_err().to_string();
