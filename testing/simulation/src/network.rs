@@ -128,6 +128,12 @@ impl Network {
         state.troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, about });
     }
 
+    /// Counts the end of a process as trouble: until its successor leads, no process mends what other clients change.
+    pub(crate) fn process_ends(&self) {
+        let mut state = self.state();
+        state.troubled_until = state.troubled_until.max(self.trace.now());
+    }
+
     /// Takes the API server down for a while, which a restore of etcd requires. A watch that ends meanwhile cannot simply
     /// resume.
     pub(crate) fn restart(&self) {

@@ -241,6 +241,7 @@ impl Stage {
             Act::Crash | Act::Stop => {
                 // A crash at a request must hit the process that has sent it: the others are not in the middle of anything.
                 let process = interrupted.unwrap_or_else(|| rng.usize(..self.plan.replicas));
+                network.process_ends();
                 let mut state = self.state();
                 if act == Act::Crash {
                     state.alive[process].store(false, Ordering::Relaxed);
