@@ -94,7 +94,7 @@ pub(crate) fn state(kind: &Kind, object: &DynamicObject, now: Timestamp) -> Stat
         // What is outside of the cluster may differ from the spec, or be unknown.
         let different = synced.filter(|synced| synced.status != "True");
         different.map_or((Health::Ready, ready), |different| (Health::Wrong, different))
-    } else if ready.status != "True" && !is_outdated && needs_a_user(ready, synced, holds("Reconciling"), now) {
+    } else if ready.status != "True" && !is_outdated && needs_a_user(object, ready, synced, holds("Reconciling"), now) {
         (Health::Wrong, ready)
     } else {
         (Health::InProgress, ready)
@@ -113,6 +113,7 @@ pub(crate) fn state(kind: &Kind, object: &DynamicObject, now: Timestamp) -> Stat
 /// Whether a user should look at an object that is not ready. Its operator does not work on it, has done so for long, or cannot
 /// see what is outside of the cluster: then `Reconciling` only says that it tries again.
 fn needs_a_user(
+    object: &DynamicObject,
     ready: &Condition,
     synced: Option<&Condition>,
     reconciling: Option<&Condition>,
@@ -123,7 +124,10 @@ fn needs_a_user(
         return false;
     }
     let is_unknown = [Some(ready), synced].into_iter().flatten().any(|condition| condition.status == "Unknown");
-    let is_late = ready.since.is_some_and(|since| now.duration_since(since) > PATIENCE);
+    // The present work may be younger than the problem before it, which has made the object unready.
+    let deletion = object.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    let begun = reconciling.unwrap_or(ready).since.into_iter().chain(deletion).max();
+    let is_late = begun.is_some_and(|begun| now.duration_since(begun) > PATIENCE);
     reconciling.is_none() || is_unknown || is_late
 }
 
@@ -175,6 +179,8 @@ pub(crate) mod tests {
         let resumed = condition("Ready", "Unknown", "Paused", "");
         let early = json!({"type": "Ready", "status": "False", "reason": "RollingOut", "message": "1 of 3",
                            "lastTransitionTime": "2026-01-01T00:04:59Z"});
+        let for_long = json!({"type": "Reconciling", "status": "True", "reason": "RollingOut", "message": "1 of 3",
+                              "lastTransitionTime": "2026-01-01T00:04:59Z"});
         let none = json!({});
         let deleted = json!({"deletionTimestamp": "2026-01-01T00:20:00Z"});
         let paused = json!({"annotations": {"example.com/paused": "true"}});
@@ -187,8 +193,10 @@ pub(crate) mod tests {
             (&none, 1, vec![&ready], Health::InProgress, "Ready"),
             (&none, 2, vec![&rolling, &reconciling], Health::InProgress, "RollingOut"),
             (&none, 2, vec![&rolling], Health::Wrong, "RollingOut"),
-            (&none, 2, vec![&early, &reconciling], Health::Wrong, "RollingOut"),
-            (&none, 1, vec![&early, &reconciling], Health::InProgress, "RollingOut"),
+            (&none, 2, vec![&early, &for_long], Health::Wrong, "RollingOut"),
+            (&none, 2, vec![&early, &reconciling], Health::InProgress, "RollingOut"),
+            (&none, 1, vec![&early, &for_long], Health::InProgress, "RollingOut"),
+            (&deleted, 2, vec![&early, &for_long], Health::InProgress, "Deleting"),
             (&none, 2, vec![&rolling, &diverged, &reconciling], Health::InProgress, "RollingOut"),
             (&none, 2, vec![&rolling, &unseen, &reconciling], Health::Wrong, "RollingOut"),
             (&none, 2, vec![&unknown, &synced, &reconciling], Health::Wrong, "NoAnswer"),

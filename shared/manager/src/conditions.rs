@@ -95,16 +95,20 @@ pub(crate) fn combine(
 
     let mut recheck = health.recheck;
     if stalled.status {
-        let stalled_at =
-            ClockReading::new(context.now, context.stored).end_of(context.since("Degraded", true), STALLED_AFTER);
+        let stored = context.stored.iter().find(|stored| stored.type_ == "Stalled");
+        // `Degraded` may be older than the first problem that stalls. Then `Stalled` itself has the time: it is False until the end of
+        // the minute.
+        let has_time = stored.map_or(stalling.len() < problems.len(), |stored| stored.status == "False");
+        let begun = if has_time { context.since("Stalled", false) } else { context.since("Degraded", true) };
+        let stalled_at = ClockReading::new(context.now, context.stored).end_of(begun, STALLED_AFTER);
         // The problem that stalled the object still does: time alone does not end that, even if the clock was put back.
-        let was_stalled = context
-            .stored
-            .iter()
-            .any(|stored| stored.type_ == "Stalled" && stored.status == "True" && stored.reason == stalled.reason);
+        let was_stalled = stored.is_some_and(|stored| stored.status == "True" && stored.reason == stalled.reason);
         match stalled_at {
             Some(then) if stalling.first().is_some_and(|first| first.kind.can_pass) && !was_stalled => {
                 recheck = Some(recheck.map_or(then, |other| other.min(then)));
+                if has_time {
+                    conditions.push(context.condition("Stalled", &Verdict { status: false, ..stalled }));
+                }
             }
             _ => conditions.push(context.condition("Stalled", &stalled)),
         }

@@ -12,7 +12,7 @@
 //! The declaration does no I/O. The runtime derives the rest from it: which informers run, which changes wake an object, and
 //! which permissions the operator needs.
 
-use std::{future::Future, hash::Hash, pin::Pin, sync::Arc, time::Duration};
+use std::{hash::Hash, pin::Pin, sync::Arc};
 
 use cache::{Full, Informer, InformerHealth, Informers, ObjectKey, Origin, Values, resource_name};
 use futures::Stream;
@@ -20,9 +20,10 @@ use kube::{Resource, core::NamespaceResourceScope};
 use workloads::{Child, Live, MayOwn, Viewed};
 use workqueue::{Priority, WorkQueue};
 
+#[cfg(doc)]
+use crate::Context;
 use crate::{
-    context::{Caches, Capabilities, Context, Environment, Memory, Names, Shared},
-    error::Error,
+    context::{Caches, Capabilities, Environment, Memory, Names, Shared},
     lookup::Lookup,
     metrics::ChildMetrics,
     rbac::Permission,
@@ -32,6 +33,7 @@ use crate::{
 
 mod deletion;
 mod queue_metrics;
+mod reconcile;
 mod related;
 mod running;
 mod wake_filter;
@@ -41,51 +43,12 @@ use deletion::Cleanup;
 pub use deletion::{Deletion, Finalize};
 
 use queue_metrics::QueueMetrics;
+pub use reconcile::{Action, Reconcile};
 use related::{by_labels, by_labels_and_owner, by_map, by_reference, is_own_write, waking};
 use running::Waiting;
 use running::WiredController;
 pub(crate) use running::{Running, Start};
 use wake_filter::{Part, WakeFilter};
-
-/// When to reconcile again after a successful reconcile. A change of the object or of a child requeues it earlier, except after
-/// [`Action::NotBefore`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Nothing more to do until something changes.
-    Done,
-    /// Requeue after this time. For a time of day use [`Context::requeue_at`].
-    After(Duration),
-    /// Requeue after this time, and not before, whatever changes: a system outside of the cluster has named the time.
-    NotBefore(Duration),
-    /// Requeue with the object's exponential back-off, which begins with this wait. For a system outside of the cluster that
-    /// failed, after the reconcile has reported it. An `Err` would also count as an error of the reconcile.
-    Retry(Duration),
-}
-
-/// A plain async function that reconciles: `async fn(Arc<K>, Context<K>) -> Result<Action, Error>`.
-///
-/// The runtime implements it for every such function; do not implement it by hand.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a reconciler of `{K}`",
-    label = "expected `async fn(Arc<{K}>, Context<{K}>) -> Result<Action, Error>`",
-    note = "after `.config(…)` the Context is `Context<{K}, {S}>`; the Error is `manager::Error`; everything held across an await must be `Send`"
-)]
-pub trait Reconcile<K: Primary, S = ()>: Send + Sync + 'static {
-    /// Calls the function.
-    fn call(&self, object: Arc<K>, context: Context<K, S>) -> impl Future<Output = Result<Action, Error>> + Send;
-}
-
-impl<K, S, F, R> Reconcile<K, S> for F
-where
-    K: Primary,
-    S: Shared,
-    F: Fn(Arc<K>, Context<K, S>) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<Action, Error>> + Send,
-{
-    fn call(&self, object: Arc<K>, context: Context<K, S>) -> impl Future<Output = Result<Action, Error>> + Send {
-        self(object, context)
-    }
-}
 
 /// Where a declaration begins: [`Controller::of`].
 #[derive(Debug, Clone, Copy)]
@@ -373,6 +336,7 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     }
 
     /// Calls `gone` when an object is gone, for example to drop its metrics. May miss an object that is created again at once.
+    /// Also called for a name that a child or a stream uses, while the list that would show the object fails.
     pub fn on_gone(mut self, gone: impl Fn(&ObjectKey) + Send + Sync + 'static) -> Self {
         self.options.gone = Some(Box::new(gone));
         self

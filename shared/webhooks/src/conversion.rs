@@ -149,6 +149,11 @@ impl<'de, F: FnMut(&RawValue) -> Result<Box<RawValue>, String>> Visitor<'de> for
         while let Some(object) = list.next_element::<&RawValue>()? {
             match (self.convert)(object) {
                 Ok(converted) if self.list.len() + converted.get().len() > self.longest => {
+                    // Only a converter of ours can cause it, and its conversions count as successful.
+                    tracing::warn!(
+                        longest = self.longest,
+                        "A conversion makes its objects too long: the list is not readable"
+                    );
                     self.failure = Some(format!("the answer would be too long: more than {} bytes", self.longest));
                     return Ok(());
                 }

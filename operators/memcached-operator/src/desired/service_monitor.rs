@@ -9,6 +9,19 @@ use crate::api::{Memcached, v1::ServiceMonitorSettings};
 /// The shortest interval of scrapes, in milliseconds. A tenant must not make Prometheus scrape each pod a thousand times a second.
 const SHORTEST: u64 = 1000;
 
+/// The longest duration that Prometheus reads, in milliseconds: nanoseconds in 63 bits.
+const LONGEST: u64 = i64::MAX as u64 / 1_000_000;
+/// The units of Prometheus in their order, in milliseconds.
+const UNITS: [(&str, u64); 7] = [
+    ("y", 365 * 24 * 60 * 60 * 1000),
+    ("w", 7 * 24 * 60 * 60 * 1000),
+    ("d", 24 * 60 * 60 * 1000),
+    ("h", 60 * 60 * 1000),
+    ("m", 60 * 1000),
+    ("s", 1000),
+    ("ms", 1),
+];
+
 /// Returns the monitor; `None` if it is disabled, or if there is no exporter to scrape.
 pub fn service_monitor(memcached: &Memcached) -> Option<ServiceMonitor> {
     let settings = memcached.spec.metrics()?.service_monitor.as_ref().filter(|it| it.enabled)?;
@@ -16,7 +29,8 @@ pub fn service_monitor(memcached: &Memcached) -> Option<ServiceMonitor> {
     Some(workloads::service_monitor(memcached.name_any(), &App::of(memcached), &settings.labels, endpoint))
 }
 
-/// The interval of the settings. Objects that were stored before the schema refused less than a second get the default.
+/// The interval of the settings. Objects with another text, from before the schema refused it, get the default: the API server would
+/// refuse the monitor, or Prometheus would scrape too often.
 fn interval(settings: &ServiceMonitorSettings) -> String {
     if milliseconds(&settings.interval).is_some_and(|it| it >= SHORTEST) {
         settings.interval.clone()
@@ -25,26 +39,18 @@ fn interval(settings: &ServiceMonitorSettings) -> String {
     }
 }
 
-/// The milliseconds of a duration of Prometheus, such as `1m30s`; `None` if the text is not one.
+/// The milliseconds of a duration of Prometheus, such as `1m30s`; `None` if the text is not one, or is longer than Prometheus reads.
 fn milliseconds(text: &str) -> Option<u64> {
-    let (mut rest, mut sum) = (text, 0_u64);
+    let (mut rest, mut sum, mut units) = (text, 0_u64, UNITS.iter());
     while !rest.is_empty() {
         let (number, more) = rest.split_at(rest.find(|it: char| !it.is_ascii_digit())?);
         let (unit, more) = more.split_at(more.find(|it: char| it.is_ascii_digit()).unwrap_or(more.len()));
-        let factor = match unit {
-            "ms" => 1,
-            "s" => 1000,
-            "m" => 60 * 1000,
-            "h" => 60 * 60 * 1000,
-            "d" => 24 * 60 * 60 * 1000,
-            "w" => 7 * 24 * 60 * 60 * 1000,
-            "y" => 365 * 24 * 60 * 60 * 1000,
-            _ => return None,
-        };
-        sum = sum.saturating_add(number.parse::<u64>().ok()?.saturating_mul(factor));
+        // Goes on behind the unit before: each one occurs once, and in this order.
+        let (_, length) = units.find(|(name, _)| *name == unit)?;
+        sum = sum.checked_add(number.parse::<u64>().ok()?.checked_mul(*length)?)?;
         rest = more;
     }
-    Some(sum)
+    Some(sum).filter(|sum| *sum <= LONGEST)
 }
 
 #[cfg(test)]
@@ -95,6 +101,10 @@ mod tests {
             ("5", "30s"),
             ("s", "30s"),
             ("", "30s"),
+            ("1s1m", "30s"),
+            ("1m1m", "30s"),
+            ("400y", "30s"),
+            ("99999999999999999999y", "30s"),
             ("1s", "1s"),
             ("1500ms", "1500ms"),
             ("0m2s", "0m2s"),

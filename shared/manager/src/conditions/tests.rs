@@ -83,10 +83,21 @@ fn problem_that_never_stalls_only_degrades() {
     assert_eq!(show(&later), ["Degraded=True/LastRunFailed", "Ready=True/Ready"]);
     assert_eq!(recheck, None);
 
-    // Another problem stalls the object, also if it is not the one that Degraded shows.
-    let refused = [Problem::new(ProblemKind::not_ready("PodsMissing"), "no pods")];
-    let (both, _) = combine(&health, &refused, at(&later, "2026-01-01T02:00:00Z"));
-    assert_eq!(show(&both), ["Degraded=True/LastRunFailed", "Ready=True/Ready", "Stalled=True/PodsMissing"]);
+    // Another problem stalls the object after a minute of its own, also if it is not the one that Degraded shows.
+    let refused = [Problem::new(ProblemKind::new("QuotaExceeded", 30), "no quota")];
+    let (both, recheck) = combine(&health, &refused, at(&later, "2026-01-01T02:00:00Z"));
+    assert_eq!(show(&both)[1..], ["Ready=True/Ready", "Stalled=False/QuotaExceeded"]);
+    assert_eq!(recheck, Some(time("2026-01-01T02:01:00Z")));
+    let (soon, recheck) = combine(&health, &refused, at(&both, "2026-01-01T02:00:30Z"));
+    assert_eq!((show(&soon), recheck), (show(&both), Some(time("2026-01-01T02:01:00Z"))));
+    let (stalled, recheck) = combine(&health, &refused, at(&soon, "2026-01-01T02:01:00Z"));
+    assert_eq!((show(&stalled).last().map(String::as_str), recheck), (Some("Stalled=True/QuotaExceeded"), None));
+    // It stays so after the failed run is history, and ends with its cause.
+    let (alone, _) =
+        combine(&Health { problems: Vec::new(), ..health.clone() }, &refused, at(&stalled, "2026-01-01T02:02:00Z"));
+    assert_eq!(show(&alone).last().map(String::as_str), Some("Stalled=True/QuotaExceeded"));
+    let (ended, _) = combine(&health, &[], at(&stalled, "2026-01-01T02:03:00Z"));
+    assert_eq!(show(&ended), ["Degraded=True/LastRunFailed", "Ready=True/Ready"]);
 }
 
 #[test]

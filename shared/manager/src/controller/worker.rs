@@ -148,11 +148,12 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
     /// gone. Decodes nothing: many objects may wait for long.
     fn wait(&self, key: &ObjectKey) -> Option<Duration> {
         let primary = &self.controller.primary;
-        let is_known = || primary.store.uid(key).is_some();
+        let is_known = || primary.store.contains(key);
         if !primary.holds(key) {
             // The namespace has left, and the next list removes the object. If the namespace joins again before that list, no
-            // change wakes the object.
-            return is_known().then_some(PENDING);
+            // change wakes the object. That list may fail, perhaps for ever.
+            let wait = if primary.is_synced(&key.namespace) { PENDING } else { UNLISTED };
+            return is_known().then_some(wait);
         }
         let unlisted = |coverage| match coverage {
             Coverage::Complete => None,

@@ -11,7 +11,7 @@ use manager::{Action, Context, Creation};
 use model_apiserver::Model;
 use serde_json::{Value, json};
 
-use crate::kit::{Calls, MOMENT, TOYS, Toy, change, keeper, model, port, put, run, until};
+use crate::kit::{Calls, MOMENT, TOYS, Toy, change, keeper, labels, model, port, put, run, until};
 
 const EVENT: &str = "Resource \"a\" already exists and is not managed by Toy";
 
@@ -60,10 +60,7 @@ fn with_a_leftover() -> Model {
         "apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]},
         "metadata": {
             "name": "a", "namespace": "default",
-            "labels": {
-                "app.kubernetes.io/name": "toy", "app.kubernetes.io/instance": "a",
-                "app.kubernetes.io/managed-by": "toy-operator",
-            },
+            "labels": labels("a"),
             "ownerReferences": [{
                 "apiVersion": "tests.example.com/v1", "kind": "Toy", "name": "a", "uid": "former", "controller": true,
             }],

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::kit::{
-    Calls, MOMENT, TOYS, Toy, change, is_ready, keep, keep_unless_zero, keeper, model, plan, port, put,
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keep, keep_unless_zero, keeper, labels, model, plan, port, put,
     reconcile_errors, report_size, run, until, value, writes,
 };
 
@@ -368,7 +368,6 @@ async fn status_is_never_written_to_a_recreated_object() {
 #[tokio::test(start_paused = true)]
 async fn unowned_object_is_left_alone() {
     let owner = |name: &str| json!([{"apiVersion": "tests.example.com/v1", "kind": "Toy", "name": name, "uid": "another", "controller": true}]);
-    let labels = |name: &str| json!({"app.kubernetes.io/name": "toy", "app.kubernetes.io/instance": name, "app.kubernetes.io/managed-by": "toy-operator"});
     let metadata = [
         json!({"name": "a", "namespace": "default"}),
         json!({"name": "a", "namespace": "default", "ownerReferences": owner("b")}),
@@ -398,10 +397,9 @@ async fn unowned_object_is_left_alone() {
 async fn unowned_object_is_not_a_kept_child() {
     let model = model();
     let owner = json!([{"apiVersion": "tests.example.com/v1", "kind": "Toy", "name": "b", "uid": "another", "controller": true}]);
-    let labels = json!({"app.kubernetes.io/name": "toy", "app.kubernetes.io/instance": "a", "app.kubernetes.io/managed-by": "toy-operator"});
     model.put(json!({
         "apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 7}]},
-        "metadata": {"name": "a", "namespace": "default", "ownerReferences": owner, "labels": labels},
+        "metadata": {"name": "a", "namespace": "default", "ownerReferences": owner, "labels": labels("a")},
     }));
     put(&model, &["a", "c"]);
     let kept = Arc::new(Mutex::new(BTreeMap::new()));

@@ -96,6 +96,13 @@ pub(crate) fn put(model: &Model, names: &[&str]) {
     }
 }
 
+/// The labels of the children of an object.
+pub(crate) fn labels(name: &str) -> Value {
+    json!({
+        "app.kubernetes.io/name": "toy", "app.kubernetes.io/instance": name, "app.kubernetes.io/managed-by": "toy-operator",
+    })
+}
+
 /// Changes the size of an object, as a user does.
 pub(crate) async fn change(model: &Model, name: &str, size: i32) {
     let api: Api<Toy> = Api::namespaced(model.client(), "default");

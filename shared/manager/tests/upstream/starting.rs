@@ -8,7 +8,7 @@ use model_apiserver::{Model, Planned};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use crate::kit::{Calls, MOMENT, Toy, model, put, run};
+use crate::kit::{Calls, MOMENT, Toy, labels, model, put, run};
 
 /// A model with a primary and its child, in which the list of children hangs.
 fn hanging() -> Model {
@@ -16,10 +16,7 @@ fn hanging() -> Model {
     put(&model, &["a"]);
     model.put(json!({
         "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "a", "namespace": "default", "labels": {
-            "app.kubernetes.io/name": "toy", "app.kubernetes.io/instance": "a",
-            "app.kubernetes.io/managed-by": "toy-operator",
-        }},
+        "metadata": {"name": "a", "namespace": "default", "labels": labels("a")},
         "spec": {"clusterIP": "None"},
     }));
     model.set_faults(Planned::new(&"before list services.core #1 -> stall".parse().expect("a plan")));

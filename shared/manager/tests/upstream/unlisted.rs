@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
-    kit::{Calls, MOMENT, NO_RESYNC, TOYS, Toys, keep, keeper, model, plan, run, value},
+    kit::{Calls, MOMENT, NO_RESYNC, TOYS, Toys, keep, keeper, labels, model, plan, run, value},
     namespaces::{filled, port, resize},
 };
 
@@ -53,10 +53,7 @@ async fn w28_unknown_object_does_not_wait_for_a_refused_list() {
     let (model, calls) = (filled(), Calls::default());
     model.put(json!({
         "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "late", "namespace": "two", "labels": {
-            "app.kubernetes.io/name": "toy", "app.kubernetes.io/instance": "late",
-            "app.kubernetes.io/managed-by": "toy-operator",
-        }},
+        "metadata": {"name": "late", "namespace": "two", "labels": labels("late")},
         "spec": {"clusterIP": "None"},
     }));
     plan(&model, &format!("before list {TOYS} two/* -> answer 403"));

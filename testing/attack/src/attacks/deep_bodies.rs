@@ -21,21 +21,24 @@ const DEPTHS: [usize; 3] = [60_000, 9_000, 200];
 async fn once(aim: Aim) -> Result<()> {
     let mut stream = aim.connect().await?;
     let depth = DEPTHS[fastrand::usize(..DEPTHS.len())];
-    let body = BODIES[fastrand::usize(..BODIES.len())](depth);
-    stream.write_all(Requests::with_body(&aim.requests.any_post(), &body).as_bytes()).await?;
+    let post = aim.requests.any_post();
+    let whole = if post.starts_with("POST /convert ") { deep_conversion } else { deep_admission };
+    // The bare lists are refused at their first byte, because no server takes a list.
+    let body = if fastrand::bool() { "[".repeat(depth) } else { whole(depth) };
+    stream.write_all(Requests::with_body(&post, &body).as_bytes()).await?;
     aim.hold(stream).await;
     Ok(())
 }
 
-/// The first one is refused at its first byte, because no server takes a list. The lists of the others are where any JSON may be.
-const BODIES: [fn(usize) -> String; 3] = [
-    |depth| "[".repeat(depth),
-    |depth| {
-        let fields = format!("\"managedFields\":[{{\"fieldsV1\":{}}}]", deep(depth));
-        admission(&format!("{{\"apiVersion\":\"a/v1\",\"kind\":\"A\",\"metadata\":{{{fields}}},\"spec\":{{}}}}"))
-    },
-    |depth| conversion(&format!("[{{\"apiVersion\":\"a/v2\",\"kind\":\"A\",\"spec\":{}}}]", deep(depth))),
-];
+/// The lists are where any JSON may be.
+fn deep_admission(depth: usize) -> String {
+    let fields = format!("\"managedFields\":[{{\"fieldsV1\":{}}}]", deep(depth));
+    admission(&format!("{{\"apiVersion\":\"a/v1\",\"kind\":\"A\",\"metadata\":{{{fields}}},\"spec\":{{}}}}"))
+}
+
+fn deep_conversion(depth: usize) -> String {
+    conversion(&format!("[{{\"apiVersion\":\"a/v2\",\"kind\":\"A\",\"spec\":{}}}]", deep(depth)))
+}
 
 fn deep(depth: usize) -> String {
     "[".repeat(depth) + &"]".repeat(depth)
@@ -47,7 +50,7 @@ mod tests {
 
     #[test]
     fn reviews_are_whole_and_too_deep_to_be_parsed() {
-        for body in &BODIES[1..] {
+        for body in [deep_admission, deep_conversion] {
             let parsed = |depth| serde_json::from_str::<serde_json::Value>(&body(depth));
             parsed(1).expect("JSON");
             for depth in DEPTHS {

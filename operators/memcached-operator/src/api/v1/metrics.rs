@@ -60,8 +60,8 @@ pub struct ServiceMonitorSettings {
 
     /// Time between two scrapes of an exporter, such as 30s or 1m30s; at least 1s. Default: 30s.
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-validations" = [{
-        "rule": "self.matches('^([0-9]+(s|m|h|d|w|y))+$') && self.matches('[1-9]')",
-        "message": "interval must be numbers with the units s, m, h, d, w and y, such as 1m30s, and at least 1s",
+        "rule": "self.matches('^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && self.matches('[1-9]')",
+        "message": "interval must be numbers with the units y, w, d, h, m and s in this order, such as 1m30s, and at least 1s",
     }]))]
     pub interval: String,
 

@@ -64,13 +64,6 @@ fn schema_restricts_item_sizes() {
 }
 
 #[test]
-fn schema_refuses_to_scrape_more_often_than_each_second() {
-    let interval = "/properties/spec/properties/metrics/properties/serviceMonitor/properties/interval";
-    let rule = schema().pointer(&format!("{interval}/x-kubernetes-validations/0/rule")).cloned();
-    assert_eq!(rule, Some(json!("self.matches('^([0-9]+(s|m|h|d|w|y))+$') && self.matches('[1-9]')")));
-}
-
-#[test]
 fn absent_objects_get_no_defaults() {
     let absent: MemcachedSpec = serde_json::from_value(json!({})).expect("a spec");
     assert_eq!(serde_json::to_value(&absent).expect("JSON"), json!({"size": 1}));

@@ -194,8 +194,9 @@ async fn reconcile(track: Arc<Track>, ctx: Context<Track, Arc<Registry>>) -> Res
     Ok(Action::Done)
 }
 
-/// Returns the oldest Track of a Deployment. Two that write it would undo each other's writes for ever.
+/// Returns the oldest Track of a Deployment that is not being deleted. Two that write it would undo each other's writes for ever.
 fn oldest(ctx: &Context<Track, Arc<Registry>>, deployment: &str) -> Option<String> {
     let age = |track: &Arc<Track>| (track.metadata.creation_timestamp.as_ref().map(|time| time.0), track.name_any());
-    ctx.indexed(DEPLOYMENT, deployment).iter().map(age).min().map(|(_, name)| name)
+    let stays = |track: &&Arc<Track>| track.metadata.deletion_timestamp.is_none();
+    ctx.indexed(DEPLOYMENT, deployment).iter().filter(stays).map(age).min().map(|(_, name)| name)
 }
