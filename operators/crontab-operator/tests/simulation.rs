@@ -10,7 +10,7 @@ use manager::Operator;
 use model_apiserver::Model;
 use serde_json::{Map, Value, json};
 use simulation::{
-    Campaign, Period, Plan, Subject, condition,
+    Campaign, Period, Plan, Subject, condition, is_repeatable_in_other_processes,
     oracle::{contains, labels, owner, say},
     replay,
 };
@@ -153,6 +153,12 @@ impl Subject for CronTab {
             made.push(due);
         }
         judge_requested(object, period, &requested)?;
+        // Nothing hinders the operator, so it sees the end of each run before the Job goes after its `ttlSecondsAfterFinished`.
+        let events = period.changes.iter().filter(|change| change.resource.starts_with("events"));
+        let mut events = events.filter_map(|change| change.after.as_deref());
+        if let Some(lost) = events.find(|it| it["reason"] == "MissingJob" && it["regarding"]["uid"] == *uid) {
+            return Err(format!("the operator reports a run as lost: {}", lost["note"]));
+        }
         let is_due = |time: Timestamp| is_due(&object["spec"], time);
         if let Some(time) = made.iter().find(|time| !is_due(**time)) {
             return Err(format!("the operator created a Job for {time}, when none was due"));
@@ -354,4 +360,11 @@ fn regression_worlds_end_as_specified() {
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&CronTab);
+}
+
+/// Finds any dependency on addresses, hash seeds and the environment, which differ from process to process.
+#[test]
+fn the_same_seed_gives_the_same_trace_in_other_processes() {
+    let test = "the_same_seed_gives_the_same_trace_in_other_processes";
+    is_repeatable_in_other_processes(&CronTab, test);
 }

@@ -38,7 +38,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use manager::{Manager, Operator};
 use model_apiserver::{Change, Model};
 use serde_json::{Value, json};
-use simulation::{Campaign, ExternalService, Note, Plan, Subject, replay};
+use simulation::{Campaign, ExternalService, Note, Plan, Subject, is_repeatable_in_other_processes, replay};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -397,4 +397,11 @@ fn regression_worlds_end_as_specified() {
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&FlightTicket);
+}
+
+/// Finds any dependency on addresses, hash seeds and the environment, which differ from process to process.
+#[test]
+fn the_same_seed_gives_the_same_trace_in_other_processes() {
+    let test = "the_same_seed_gives_the_same_trace_in_other_processes";
+    is_repeatable_in_other_processes(&FlightTicket, test);
 }

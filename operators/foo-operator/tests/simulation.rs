@@ -9,7 +9,7 @@ use manager::Operator;
 use model_apiserver::Model;
 use serde_json::{Value, json};
 use simulation::{
-    Campaign, Plan, Subject,
+    Act, Campaign, Disturbance, Phase, Plan, Played, Subject, Watched,
     oracle::{Wanted, beside, contains, labels, owner, say},
     replay,
 };
@@ -18,6 +18,10 @@ struct Foo;
 
 /// How long a usual run simulates worlds from a fresh seed.
 const USUAL: Duration = Duration::from_secs(10);
+/// A seed with which a disturbance of watches concerns those of Deployments, for 19 s.
+const OF_DEPLOYMENTS: u64 = 2;
+/// A seed with which a namespace is without its label for more than five minutes.
+const LONG: u64 = 6;
 
 impl Subject for Foo {
     fn operator(&self) -> &'static dyn Operator {
@@ -103,6 +107,118 @@ fn every_world_ends_as_specified() {
 #[test]
 fn regression_worlds_end_as_specified() {
     replay(&Foo, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
+}
+
+/// The event of the deletion stays in a watch that has fallen silent. Nothing else tells the operator, so it has to give up the
+/// watch.
+#[test]
+fn child_that_is_deleted_while_its_watch_is_silent_comes_back() {
+    let disturbances = vec![begins(60, Act::SilentWatches, OF_DEPLOYMENTS), begins(62, Act::DeleteChild, 0)];
+    let played = world(Watched::All, disturbances).play(&Foo);
+    assert!(played.trace.iter().any(|line| line.text.contains("[Stall]")), "no watch has fallen silent");
+    assert_eq!(played.failure, None);
+}
+
+/// The child is deleted when the operator may not write in its namespace any more. It comes back when the namespace is back.
+#[test]
+fn child_that_is_deleted_in_a_namespace_without_the_label_comes_back_with_the_label() {
+    let disturbances = vec![begins(60, Act::UnlabelNamespace, LONG), begins(220, Act::DeleteChild, 0)];
+    let played = world(Watched::Selected, disturbances).play(&Foo);
+    let labels = played.trace.iter().filter(|line| line.text.starts_with("= ") && line.text.contains(" namespaces "));
+    assert_eq!(labels.count(), 2, "a user removes the label, and sets it again");
+    assert_eq!(played.failure, None);
+}
+
+/// A disturbance of the first object.
+fn begins(second: u64, act: Act, seed: u64) -> Disturbance {
+    Disturbance { at: Duration::from_secs(second), phase: Phase::AnyTime, act, object: 0, seed }
+}
+
+/// A world with one object and these disturbances.
+fn world(watched: Watched, disturbances: Vec<Disturbance>) -> Plan {
+    Plan { objects: 1, replicas: 1, pace: Duration::ZERO, watched, disturbances, ..Plan::of(1) }
+}
+
+/// Plays a world in which only these acts happen, each at its minute and with its seed.
+fn play(acts: &[(u64, Act, u64)]) -> Played {
+    let disturbances = acts.iter().map(|(minute, act, seed)| Disturbance::at_minute(*minute, *act, *seed)).collect();
+    Plan::scripted(1, disturbances).play(&Foo)
+}
+
+/// Returns when the operator sends such requests. Requests at the same time count as one.
+fn sent(played: &Played, request: &str) -> Vec<Duration> {
+    let request = format!("operator-0 ▶ {request}");
+    let mut times: Vec<Duration> =
+        played.trace.iter().filter(|line| line.text.starts_with(&request)).map(|line| line.at).collect();
+    times.dedup();
+    times
+}
+
+/// Returns a seed with which, after these draws, the pods of the Deployment are damaged: a Foo without `replicas` lets others
+/// scale.
+fn seed_of_other_pods(draw: impl Fn(&mut Rng) -> bool) -> u64 {
+    let is_right = |seed: &u64| {
+        let mut rng = Rng::with_seed(*seed);
+        draw(&mut rng) && Foo.damage("deployments.apps", &mut rng).is_some_and(|it| !it["spec"]["template"].is_null())
+    };
+    (1..10_000).find(is_right).expect("a seed")
+}
+
+#[test]
+fn contested_field_is_restored_once_a_minute_and_reported_by_one_event() {
+    let seed = seed_of_other_pods(|rng| rng.choice(Foo.children()).is_some());
+    let played = play(&[(2, Act::Contest, seed), (13, Act::Create, 0)]);
+    assert_eq!(played.failure, None);
+    let steady = Duration::from_mins(5)..Duration::from_mins(12);
+    let mut reverts = sent(&played, "patch deployments.apps");
+    reverts.retain(|time| steady.contains(time));
+    assert!((6..=8).contains(&reverts.len()), "{reverts:?}");
+    assert!(reverts.windows(2).all(|pair| pair[1].saturating_sub(pair[0]) >= Duration::from_mins(1)), "{reverts:?}");
+    let is_told = |text: &str| text.starts_with("operator-0 ▶ create events") && text.contains("FieldsContested");
+    let events: Vec<&str> = played.trace.iter().map(|line| &*line.text).filter(|text| is_told(text)).collect();
+    assert!(matches!(&events[..], [event] if event.contains("rival-controller")), "{events:?}");
+}
+
+#[test]
+fn child_that_a_policy_rewrites_is_written_once_and_is_right_after_the_policy() {
+    let seed = seed_of_other_pods(|rng| rng.u8(..8) >= 4);
+    let played = play(&[(2, Act::RewritingPolicy, seed), (2, Act::DeleteChild, 0), (6, Act::Create, 0)]);
+    assert_eq!(played.failure, None);
+    assert!(played.effects_of(Act::RewritingPolicy) > 0, "the policy has changed no write");
+    let writes = |verb: &str| {
+        let mut times = sent(&played, &format!("{verb} deployments.apps"));
+        times.retain(|time| (Duration::from_mins(2)..Duration::from_mins(6)).contains(time));
+        times.len()
+    };
+    let (created, changed) = (writes("create"), writes("patch"));
+    assert!(created == 1 && (1..=2).contains(&changed), "created {created} times, changed {changed} times");
+}
+
+/// The table of a campaign must show what worlds really test.
+#[test]
+fn acts_that_change_nothing_do_not_count() {
+    let played = play(&[
+        (1, Act::Resume, 1), // it is not paused
+        (2, Act::Label, 1),
+        (3, Act::Label, 1), // the same label
+        (4, Act::Pause, 1),
+        (5, Act::Pause, 1),
+        (6, Act::Resume, 1),
+        (7, Act::Policy, 1),      // no client writes a child
+        (9, Act::PodsAreSlow, 1), // there are no new pods
+        (11, Act::PodsDoNotStart, 1),
+    ]);
+    assert_eq!(played.failure, None);
+    for (act, count) in [
+        (Act::Resume, 1),
+        (Act::Label, 1),
+        (Act::Pause, 1),
+        (Act::Policy, 0),
+        (Act::PodsAreSlow, 0),
+        (Act::PodsDoNotStart, 0),
+    ] {
+        assert_eq!(played.effects_of(act), count, "{act:?}");
+    }
 }
 
 /// Finds any dependency on hash order, random numbers or clocks, which differ from run to run.

@@ -5,12 +5,13 @@ use std::{path::Path, time::Duration};
 
 use fastrand::Rng;
 use helloapp_operator::HelloAppOperator;
+use jiff::Timestamp;
 use manager::Operator;
 use model_apiserver::Model;
 use serde_json::{Map, Value, json};
 use simulation::{
-    Campaign, Plan, Subject,
-    oracle::{Wanted, all_done, beside, contains, counts_agree, labels, owner, selector},
+    Act, Campaign, Disturbance, Plan, Subject, condition,
+    oracle::{Wanted, all_done, beside, contains, counts_agree, labels, owner, say, selector, tells_of_stall},
     replay,
 };
 
@@ -78,6 +79,13 @@ impl Subject for HelloApp {
             let service = json!({"enabled": rng.bool(), "port": 80 + i64::from(rng.u8(..2))});
             spec.insert("service".to_owned(), service);
         }
+        if rng.u8(..4) == 0 {
+            spec.insert("rollback".to_owned(), json!("OnStall"));
+        }
+        if rng.u8(..4) == 0 {
+            let rollout = spec.entry("rollout").or_insert_with(|| json!({}));
+            rollout["progressDeadlineSeconds"] = json!(60 + i64::from(rng.u8(..)));
+        }
         spec.into()
     }
 
@@ -113,6 +121,9 @@ impl Subject for HelloApp {
             return Ok(());
         }
         let deployment = find("deployments.apps");
+        if condition(&object["status"], "Degraded")["reason"] == "RolledBack" {
+            return judge_rolled_back(object, &deployment);
+        }
         contains(&deployment, &wanted_deployment(object), "Deployment")?;
         has_no_more(&deployment, spec)?;
         if wants_service(spec) {
@@ -133,6 +144,28 @@ impl Subject for HelloApp {
         }
         judge_status(object, &deployment)
     }
+
+    /// Section 3.8 of the specification, item 11.
+    fn judge_stall(&self, object: &Value, stalled_for: Duration, now: Timestamp) -> Result<(), String> {
+        tells_of_stall(&object["status"], stalled_for, now)
+    }
+}
+
+/// Section 3.4 of the specification, item 6: the spec stays, and the Deployment has the last template that was fully available.
+fn judge_rolled_back(object: &Value, deployment: &Value) -> Result<(), String> {
+    let status = &object["status"];
+    if object["spec"]["rollback"] != "OnStall" {
+        return Err("it is rolled back, which its spec does not want".to_owned());
+    }
+    let template = status["lastAvailableTemplate"].as_str().unwrap_or_default();
+    let mut wanted = wanted_deployment(object);
+    wanted["spec"]["template"] =
+        serde_json::from_str(template).map_err(|error| format!("lastAvailableTemplate is {template}: {error}"))?;
+    contains(deployment, &wanted, "Deployment")?;
+    let rolled_back = |is| (is, "RolledBack");
+    let expected =
+        [("Ready", rolled_back("False")), ("Degraded", rolled_back("True")), ("Stalled", rolled_back("True"))];
+    say(status, &expected)
 }
 
 fn one_of(rng: &mut Rng, values: &[&'static str]) -> &'static str {
@@ -197,6 +230,11 @@ fn wanted_deployment(object: &Value) -> Value {
         }
     }
     pod["containers"] = json!([container]);
+    let rollout = &spec["rollout"];
+    let deadline = rollout["progressDeadlineSeconds"].as_i64().unwrap_or(600);
+    // Without a probe, nothing but time tells whether a release is good enough to be restored later.
+    let has_probe = !spec["port"].is_null() && spec["probe"]["disabled"] != true;
+    let least = if spec["rollback"] == "OnStall" && !has_probe { 30_i64.min(deadline - 1) } else { 0 };
     let mut pod_labels = labels("helloapp", name);
     for (key, value) in spec["podLabels"].as_object().into_iter().flatten() {
         pod_labels[key] = value.clone();
@@ -205,8 +243,8 @@ fn wanted_deployment(object: &Value) -> Value {
         "metadata": {"labels": labels("helloapp", name), "ownerReferences": [owner(object)]},
         "spec": {
             "replicas": spec["size"].as_i64().unwrap_or(1),
-            "progressDeadlineSeconds": 600,
-            "minReadySeconds": spec["rollout"]["minReadySeconds"].as_i64().unwrap_or(0),
+            "progressDeadlineSeconds": deadline,
+            "minReadySeconds": rollout["minReadySeconds"].as_i64().unwrap_or(0).max(least),
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
             "selector": {"matchLabels": selector("helloapp", name)},
             "template": {"metadata": {"labels": pod_labels}, "spec": pod},
@@ -284,6 +322,23 @@ fn every_world_ends_as_specified() {
 #[test]
 fn regression_worlds_end_as_specified() {
     replay(&HelloApp, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
+}
+
+/// Pods of a new image do not start for longer than a rollout has to make progress. At the end, the world checks what runs.
+#[test]
+fn release_that_does_not_start_is_rolled_back() {
+    let spec = |seed: u64| HelloApp.spec("a", &mut Rng::with_seed(seed));
+    let has_pods = |seed: &u64| spec(*seed)["size"] != 0;
+    let first = (1..10_000).find(|seed| has_pods(seed) && spec(*seed)["rollback"] == "OnStall").expect("a seed");
+    let is_other = |seed: &u64| has_pods(seed) && spec(*seed)["image"] != spec(first)["image"];
+    let other = (1..10_000).find(is_other).expect("a seed");
+    let acts = [(2, Act::PodsDoNotStart, 4), (2, Act::Edit, other), (20, Act::Create, 0)];
+    let disturbances = acts.map(|(minute, act, seed)| Disturbance::at_minute(minute, act, seed)).to_vec();
+    let played = Plan::scripted(first, disturbances).play(&HelloApp);
+    assert_eq!(played.failure, None);
+    let is_told =
+        |text: &str| text.starts_with("operator-0 ▶ create events") && text.contains(r#""reason":"RolledBack""#);
+    assert!(played.trace.iter().any(|line| is_told(&line.text)), "it was not rolled back");
 }
 
 /// Finds any dependency on hash order, random numbers or clocks, which differ from run to run.

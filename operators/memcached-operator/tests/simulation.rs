@@ -4,13 +4,14 @@
 use std::{path::Path, time::Duration};
 
 use fastrand::Rng;
+use jiff::Timestamp;
 use manager::Operator;
 use memcached_operator::MemcachedOperator;
 use model_apiserver::Model;
 use serde_json::{Map, Value, json};
 use simulation::{
-    Campaign, Plan, Subject,
-    oracle::{Wanted, all_done, beside, contains, counts_agree, labels, owner, say, selector},
+    Act, Campaign, Disturbance, Plan, Subject,
+    oracle::{Wanted, all_done, beside, contains, counts_agree, labels, owner, say, selector, tells_of_stall},
     replay,
 };
 
@@ -169,6 +170,11 @@ impl Subject for Memcached {
         }
         judge_status(object, status, &deployment, cluster)
     }
+
+    /// Section 2.4 of the specification, item 10.
+    fn judge_stall(&self, object: &Value, stalled_for: Duration, now: Timestamp) -> Result<(), String> {
+        tells_of_stall(&object["status"], stalled_for, now)
+    }
 }
 
 fn is_headless(object: &Value) -> bool {
@@ -319,6 +325,27 @@ fn every_world_ends_as_specified() {
 #[test]
 fn regression_worlds_end_as_specified() {
     replay(&Memcached, Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/worlds")));
+}
+
+/// Pods of a new image do not start for longer than the 600 seconds in which a rollout has to make progress. The world checks what
+/// the status says then.
+#[test]
+fn rollout_that_makes_no_progress_is_reported_once() {
+    let spec = |seed: u64| Memcached.spec("a", &mut Rng::with_seed(seed));
+    let has_pods = |seed: &u64| spec(*seed)["auth"].is_null() && spec(*seed)["size"] != 0;
+    let first = (1..10_000).find(has_pods).expect("a seed");
+    let is_other = |seed: &u64| {
+        let image = spec(*seed)["image"].clone();
+        has_pods(seed) && !image.is_null() && image != spec(first)["image"]
+    };
+    let other = (1..10_000).find(is_other).expect("a seed");
+    let acts = [(2, Act::PodsDoNotStart, 4), (2, Act::Edit, other), (10, Act::PodsDoNotStart, 4), (20, Act::Create, 0)];
+    let disturbances = acts.map(|(minute, act, seed)| Disturbance::at_minute(minute, act, seed)).to_vec();
+    let played = Plan::scripted(first, disturbances).play(&Memcached);
+    assert_eq!(played.failure, None);
+    let is_told =
+        |text: &str| text.starts_with("operator-0 ▶ create events") && text.contains(r#""reason":"RolloutStalled""#);
+    assert_eq!(played.trace.iter().filter(|line| is_told(&line.text)).count(), 1);
 }
 
 /// Finds any dependency on hash order, random numbers or clocks, which differ from run to run.

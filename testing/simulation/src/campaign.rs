@@ -1,6 +1,7 @@
 //! A campaign: worlds of consecutive seeds, played on all processors until the time is over or one fails.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -104,9 +105,9 @@ impl Campaign {
             }
         });
         let sum = sum.into_inner();
-        eprintln!("{name}: {}", sum.line(begun));
+        eprintln!("{name}: {}", sum.line(begun.elapsed()));
         if !shown.is_empty() {
-            eprintln!("{}", table(&sum.effects, subject));
+            eprintln!("{}", table(&sum, subject));
         }
         if let Some((plan, played)) = failure.into_inner() {
             panic!("{}", explain(&plan, played, subject));
@@ -145,7 +146,7 @@ fn seed_of(operator: &str, all: Option<u64>) -> u64 {
 }
 
 /// Returns the number in this environment variable, if it has one.
-fn number(name: &str) -> Option<u64> {
+pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
@@ -155,6 +156,8 @@ struct Sum {
     worlds: u64,
     simulated: Duration,
     effects: Effects,
+    /// In how many worlds each act had an effect.
+    met: BTreeMap<Act, u64>,
     shown: Duration,
 }
 
@@ -165,20 +168,32 @@ impl Sum {
         for (what, count) in &played.effects {
             *self.effects.entry(*what).or_default() += count;
         }
+        for act in played.effects.keys().map(|(act, _)| *act).collect::<BTreeSet<_>>() {
+            *self.met.entry(act).or_default() += 1;
+        }
         if begun.elapsed() > self.shown + PROGRESS {
             self.shown = begun.elapsed();
-            eprintln!("{}", self.line(begun));
+            eprintln!("{}", self.line(self.shown));
         }
     }
 
-    fn line(&self, begun: Instant) -> String {
-        let (hours, seconds) = (self.simulated.as_secs_f64() / 3600.0, begun.elapsed().as_secs_f64());
+    /// Describes all worlds so far, after this time in reality.
+    fn line(&self, real: Duration) -> String {
+        let (hours, seconds) = (self.simulated.as_secs_f64() / 3600.0, real.as_secs_f64());
         let years = hours / 24.0 / 365.0 / (seconds / 3600.0);
-        let disturbances: u64 = self.effects.values().sum();
+        let disturbances = f64::from(u32::try_from(self.effects.values().sum::<u64>()).unwrap_or(u32::MAX));
+        let a_minute = disturbances / (hours * 60.0);
         format!(
-            "{} worlds, {hours:.1} simulated hours in {seconds:.1} s ({years:.2} years an hour), {disturbances} effects of disturbances",
+            "{} worlds, {hours:.1} simulated hours in {seconds:.1} s ({years:.2} simulated years per hour), {disturbances} \
+             effects of disturbances ({a_minute:.1} per simulated minute)",
             self.worlds
         )
+    }
+
+    /// Returns the share of worlds in which this act had an effect, in percent.
+    fn share(&self, act: Act) -> u64 {
+        let met = self.met.get(&act).copied().unwrap_or(0);
+        (met * 100).checked_div(self.worlds).unwrap_or(0)
     }
 }
 
@@ -189,17 +204,24 @@ fn missing(effects: &Effects, subject: &dyn Subject) -> Vec<String> {
     cells.filter(|cell| !effects.contains_key(cell)).map(|(act, phase)| format!("{act:?} ({phase:?})")).collect()
 }
 
-/// Returns a table of disturbances by moment: how often each had an effect. The cell of an impossible moment is empty.
-fn table(effects: &Effects, subject: &dyn Subject) -> String {
-    let mut table = "| disturbance | any time | before handling | before the answer | before delivery |\n|---|---:|---:|---:|---:|\n".to_owned();
+/// Returns a table of disturbances: in which share of worlds each had an effect, and how often, by moment. The cell of an
+/// impossible moment is empty.
+fn table(sum: &Sum, subject: &dyn Subject) -> String {
+    let mut table = "| disturbance | worlds | any time | before handling | before the answer | before delivery |\n\
+                     |---|---:|---:|---:|---:|---:|\n"
+        .to_owned();
     for act in Act::ALL.into_iter().filter(|act| act.concerns(subject)) {
-        let counts = Phase::ALL.map(|phase| {
-            let count = effects.get(&(act, phase)).copied().unwrap_or(0);
-            if act.phases().contains(&phase) { count.to_string() } else { String::new() }
-        });
-        writeln!(table, "| {act:?} | {} |", counts.join(" | ")).ok();
+        writeln!(table, "{}", row(sum, act)).ok();
     }
     table
+}
+
+fn row(sum: &Sum, act: Act) -> String {
+    let counts = Phase::ALL.map(|phase| {
+        let count = sum.effects.get(&(act, phase)).copied().unwrap_or(0);
+        if act.phases().contains(&phase) { count.to_string() } else { String::new() }
+    });
+    format!("| {act:?} | {} % | {} |", sum.share(act), counts.join(" | "))
 }
 
 /// Describes a failure, with the shortest list of disturbances that repeats it.
@@ -245,6 +267,29 @@ fn text(lines: &[Line], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The result of a world of six hours with these effects.
+    fn played(effects: &[(Act, Phase, u64)]) -> Played {
+        let effects = effects.iter().map(|(act, phase, count)| ((*act, *phase), *count)).collect();
+        Played { failure: None, trace: Vec::new(), effects, simulated: Duration::from_hours(6) }
+    }
+
+    #[test]
+    fn totals_tell_the_speed_and_how_often_worlds_were_disturbed() {
+        let mut sum = Sum::default();
+        let crashes = [(Act::Crash, Phase::AnyTime, 700), (Act::Crash, Phase::BeforeAnswer, 20)];
+        for effects in [&crashes[..], &[(Act::Refusals, Phase::AnyTime, 1_440)], &[], &crashes[..1]] {
+            sum.add(&played(effects), Instant::now());
+        }
+        assert_eq!(
+            sum.line(Duration::from_secs(10)),
+            "4 worlds, 24.0 simulated hours in 10.0 s (0.99 simulated years per hour), 2860 effects of disturbances \
+             (2.0 per simulated minute)"
+        );
+        assert_eq!(row(&sum, Act::Crash), "| Crash | 50 % | 1400 | 0 | 20 | 0 |");
+        assert_eq!(row(&sum, Act::Refusals), "| Refusals | 25 % | 1440 |  |  |  |");
+        assert_eq!(row(&sum, Act::Stop), "| Stop | 0 % | 0 | 0 | 0 | 0 |");
+    }
 
     #[test]
     fn seed_of_all_tests_determines_the_worlds_of_each_operator() {

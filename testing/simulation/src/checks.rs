@@ -12,8 +12,10 @@ use model_apiserver::{Change, Model};
 use serde_json::Value;
 
 use crate::{
+    namespaces::WatchedNamespaces,
     network::{Network, OPERATOR},
-    objects::{is_about_leadership, text},
+    objects::{is_about_leadership, owner, text},
+    stalls::Stalls,
     subject::{ExternalService, Subject},
     terms::Terms,
     trace::Trace,
@@ -24,6 +26,7 @@ pub(crate) struct Checks {
     model: Model,
     subject: &'static dyn Subject,
     outside: Option<Arc<dyn ExternalService>>,
+    namespaces: Arc<WatchedNamespaces>,
     trace: Trace,
     /// All changes up to this version are checked.
     version: u64,
@@ -58,6 +61,11 @@ pub(crate) struct Checks {
 
 /// Requests take no longer than this to arrive.
 const IN_FLIGHT: Duration = Duration::from_mins(1);
+/// For this time after a namespace has left, the operator may still write in it: first it has to learn that, and then its
+/// reconciles end, whose requests take up to 20 s each.
+const LEAVING: Duration = Duration::from_mins(2);
+/// When a namespace has been watched for this time, the operator has listed it.
+const JOINING: Duration = Duration::from_secs(30);
 /// The number of Events of one object that the recorder lets through in an hour: a burst, and then one every five minutes.
 const EVENTS: u32 = 25 + 12 + 1;
 
@@ -66,6 +74,7 @@ impl Checks {
         model: &Model,
         subject: &'static dyn Subject,
         outside: Option<Arc<dyn ExternalService>>,
+        namespaces: Arc<WatchedNamespaces>,
         trace: Trace,
         is_elected: bool,
     ) -> Self {
@@ -75,6 +84,7 @@ impl Checks {
             model: model.clone(),
             subject,
             outside,
+            namespaces,
             trace,
             version: model.version(),
             changed,
@@ -178,9 +188,9 @@ impl Checks {
             let is_claimed = ready["status"] == "True"
                 && ready["reason"] != "Paused"
                 && status["observedGeneration"] == metadata["generation"]
-                && metadata["deletionTimestamp"].is_null();
-            let is_last = self.stated.get(&text(&metadata["uid"])).is_some_and(|version| *version > self.other);
-            if is_claimed && is_last {
+                && metadata["deletionTimestamp"].is_null()
+                && self.namespaces.is_watched_for(&text(&metadata["namespace"]), self.trace.now(), JOINING);
+            if is_claimed && self.has_last_word(&text(&metadata["uid"])) {
                 let judged = self.subject.judge_claim(&object, &self.model);
                 let outside = || self.outside.as_ref().map_or(Ok(()), |outside| outside.judge_claim(&object));
                 judged
@@ -189,6 +199,32 @@ impl Checks {
             }
         }
         Ok(())
+    }
+
+    /// Checks the status of each object whose rollout has stalled, if the operator has had enough time to write it.
+    /// `has_caught_up` tells whether nothing has hindered the operator for so long that it cannot be behind. The world calls this
+    /// at the same times as [`check_claims`](Self::check_claims).
+    pub(crate) fn check_stalls(&self, stalls: &Stalls, has_caught_up: bool) -> Result<(), String> {
+        for (uid, since) in stalls.all() {
+            let objects = self.model.objects(self.subject.resource());
+            let Some(object) = objects.into_iter().find(|object| object["metadata"]["uid"] == *uid) else { continue };
+            let (metadata, status) = (&object["metadata"], &object["status"]);
+            let is_meant = condition(status, "Ready")["reason"] != "Paused"
+                && status["observedGeneration"] == metadata["generation"]
+                && metadata["deletionTimestamp"].is_null();
+            // After errors, a condition that changes with time may be late.
+            let stalled_for = if has_caught_up { self.trace.now().saturating_sub(since) } else { Duration::ZERO };
+            if is_meant && (has_caught_up || self.has_last_word(uid)) {
+                let judged = self.subject.judge_stall(&object, stalled_for, self.model.now());
+                judged.map_err(|why| format!("the rollout of {} has stalled, but {why}", text(&metadata["name"])))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the status of the object with this uid is the last change.
+    fn has_last_word(&self, uid: &str) -> bool {
+        self.stated.get(uid).is_some_and(|version| *version > self.other)
     }
 
     /// Checks that only the leader writes.
@@ -201,6 +237,7 @@ impl Checks {
     }
 
     fn check(&mut self, change: &Change, network: &Network) -> Result<(), String> {
+        self.check_namespace(change)?;
         if *change.resource == *self.subject.resource() {
             if let (Some(before), Some(after)) = (&change.before, &change.after) {
                 // The operator may not know what it wrote itself: without an answer, only the watch brings it, later.
@@ -219,6 +256,15 @@ impl Checks {
             }
         }
         Ok(())
+    }
+
+    /// Checks that the operator writes nothing but Events in a namespace that it does not watch.
+    fn check_namespace(&self, change: &Change) -> Result<(), String> {
+        let (namespace, now) = (change.key.split('/').next().unwrap_or_default(), self.trace.now());
+        let is_wrong = !change.resource.starts_with("events")
+            && now >= self.lenient_until
+            && self.namespaces.is_unwatched_for(namespace, now, LEAVING);
+        if is_wrong { Err("the operator does not watch this namespace".to_owned()) } else { Ok(()) }
     }
 
     /// Checks that the operator changes no spec of a primary, that its status names no later generation, and that transition
@@ -329,11 +375,6 @@ impl Checks {
             self.excused.insert(text(&before["metadata"]["uid"]));
         }
     }
-}
-
-/// Returns the uid of the first owner.
-fn owner(child: &Value) -> String {
-    text(&child["metadata"]["ownerReferences"][0]["uid"])
 }
 
 /// Judges a primary at the end of a world: first the requirements of all kinds, then those of its own kind.

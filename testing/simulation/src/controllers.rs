@@ -1,7 +1,10 @@
 //! The controllers of the cluster besides the operator. They give pods to Deployments and Jobs, make pods ready, and collect
 //! children without an owner.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use fastrand::Rng;
 use jiff::Timestamp;
@@ -10,9 +13,12 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::objects::{is_about_leadership, text};
+use crate::{
+    disturbance::Act,
+    objects::{is_about_leadership, text},
+};
 
-const DEPLOYMENTS: &str = "deployments.apps";
+pub(crate) const DEPLOYMENTS: &str = "deployments.apps";
 const JOBS: &str = "jobs.batch";
 /// How many pods a Deployment may have beyond its replicas during a rollout.
 const SURGE: usize = 1;
@@ -43,6 +49,23 @@ struct State {
     pods: u32,
     /// The progress of each Deployment and since when it is unchanged, by uid.
     stuck_since: BTreeMap<String, (Value, Duration)>,
+    /// When each Job with a TTL was first observed to be finished, by uid.
+    finished: BTreeMap<String, Duration>,
+    /// When the TTL of the next of them ends.
+    expires: Option<Duration>,
+    /// Troubles of pods that have begun and have had no effect yet.
+    unfelt: BTreeSet<Act>,
+    /// Troubles of pods that have had their first effect since the last call of [`Controllers::take_felt`].
+    felt: Vec<Act>,
+}
+
+impl State {
+    /// Records that a trouble keeps a pod from what it would do otherwise.
+    fn feel(&mut self, act: Act) {
+        if self.unfelt.remove(&act) {
+            self.felt.push(act);
+        }
+    }
 }
 
 /// Why a pod does not start.
@@ -86,19 +109,30 @@ impl Controllers {
 
     /// Makes new pods slow until then.
     pub(crate) fn slow_down(&self, until: Duration) {
-        self.state().slow_until = until;
+        let mut state = self.state();
+        state.slow_until = until;
+        state.unfelt.insert(Act::PodsAreSlow);
     }
 
     /// Keeps new pods from starting until then. `rng` draws the reason.
     pub(crate) fn stop_starting(&self, until: Duration, rng: &mut Rng) {
         let mut state = self.state();
         state.not_starting = (until, rng.choice(Obstacle::ALL));
+        state.unfelt.insert(Act::PodsDoNotStart);
         state.is_restless = true;
     }
 
     /// Makes the pod of this name not ready until then.
     pub(crate) fn fail(&self, pod: &str, until: Duration) {
-        self.state().failing.insert(pod.to_owned(), until);
+        let mut state = self.state();
+        state.failing.insert(pod.to_owned(), until);
+        state.unfelt.insert(Act::PodFails);
+        state.is_restless = true;
+    }
+
+    /// Takes the troubles of pods that have had their first effect since the last call.
+    pub(crate) fn take_felt(&self) -> Vec<Act> {
+        std::mem::take(&mut self.state().felt)
     }
 
     /// Lets the next tick look at all objects, because the cluster was restored.
@@ -133,7 +167,8 @@ impl Controllers {
     pub(crate) fn tick(&self, now: Duration) {
         let mut state = self.state();
         let changes = self.model.changes_after(state.seen);
-        if !state.is_restless && changes.iter().all(is_about_leadership) {
+        let is_expired = state.expires.is_some_and(|time| now >= time);
+        if !state.is_restless && !is_expired && changes.iter().all(is_about_leadership) {
             state.seen = self.model.version();
             return; // the usual case; to look at all objects each time would take most of the real time
         }
@@ -149,6 +184,7 @@ impl Controllers {
                 self.run_job(&mut state, now, job);
             }
         }
+        self.expire_jobs(&mut state, now);
         // The kubelet runs pods without an owner too, such as those of a Job that a user deleted without its pods.
         let mut is_starting = false;
         for pod in self.model.objects("pods").iter().filter(|pod| is_orphan(pod)) {
@@ -244,8 +280,12 @@ impl Controllers {
             job["status"] = json!({"startTime": time, "active": job["spec"]["parallelism"], "ready": 0});
             "Pending"
         } else if obstacle.is_some() {
+            state.feel(Act::PodsDoNotStart);
             "Pending"
         } else if now < ends {
+            if now >= since + self.pace + Duration::from_secs(draw % 40) {
+                state.feel(Act::PodsAreSlow);
+            }
             "Running"
         } else {
             let fails = draw.is_multiple_of(5);
@@ -264,6 +304,28 @@ impl Controllers {
             None => self.make_pod(state, now, &job, &uid),
         }
         if job["status"] != before {
+            self.model.put(job);
+        }
+    }
+
+    /// Deletes each finished Job after its `ttlSecondsAfterFinished`, in the foreground as the TTL controller does: the Job goes
+    /// after its pods. Time is simulated time, so that a Job does not wait for clocks that were put back.
+    fn expire_jobs(&self, state: &mut State, now: Duration) {
+        let mut jobs = self.model.objects(JOBS);
+        jobs.retain(|job| job["metadata"]["deletionTimestamp"].is_null() && is_finished(job));
+        state.expires = None;
+        for mut job in jobs {
+            let Some(ttl) = job["spec"]["ttlSecondsAfterFinished"].as_u64() else { continue };
+            let since = *state.finished.entry(text(&job["metadata"]["uid"])).or_insert(now);
+            let expires = since + Duration::from_secs(ttl);
+            if now < expires {
+                state.expires = Some(state.expires.map_or(expires, |other| other.min(expires)));
+                continue;
+            }
+            let metadata = &mut job["metadata"];
+            metadata["deletionTimestamp"] = json!(seconds(self.model.now()));
+            metadata["deletionGracePeriodSeconds"] = json!(0);
+            metadata["finalizers"] = json!(["foregroundDeletion"]);
             self.model.put(job);
         }
     }
@@ -301,11 +363,20 @@ impl Controllers {
     fn attend(&self, state: &mut State, now: Duration, pod: &Value) -> Option<Duration> {
         let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
         let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
-        let since = *state.made.entry(uid).or_insert(now) + pace;
+        let made = *state.made.entry(uid).or_insert(now);
+        let since = made + pace;
         let is_failing = state.failing.get(&name).is_some_and(|until| now < *until);
         let was_ready = pod["status"]["conditions"][0]["status"] == "True";
         let obstacle = state.not_starting.1.filter(|_| now < state.not_starting.0 && !was_ready);
         let is_ready = now >= since && !is_failing && obstacle.is_none();
+        if now >= made + self.pace {
+            let troubles = [
+                (Act::PodsAreSlow, now < since),
+                (Act::PodFails, is_failing),
+                (Act::PodsDoNotStart, obstacle.is_some()),
+            ];
+            troubles.iter().filter(|(_, is_felt)| *is_felt).for_each(|(act, _)| state.feel(*act));
+        }
         self.tell(pod, if is_ready { "Running" } else { "Pending" }, obstacle);
         is_ready.then_some(since)
     }
@@ -355,4 +426,67 @@ fn is_orphan(pod: &Value) -> bool {
 fn is_finished(job: &Value) -> bool {
     let conditions = job["status"]["conditions"].as_array();
     conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Complete" || it["type"] == "Failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::batch::v1::Job;
+    use kube::{Api, api::PostParams};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn finished_job_goes_with_its_pods_after_its_ttl() {
+        let model = Model::new();
+        let controllers = Controllers::new(model.clone(), Duration::ZERO);
+        let job: Job = serde_json::from_value(json!({
+            "metadata": {"name": "a"},
+            "spec": {
+                "ttlSecondsAfterFinished": 60,
+                "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}},
+            },
+        }))
+        .expect("a Job");
+        let api: Api<Job> = Api::namespaced(model.client(), "default");
+        api.create(&PostParams::default(), &job).await.expect("the API server accepts the Job");
+        let (mut finished, mut gone) = (None, None);
+        for second in 0..200 {
+            controllers.tick(Duration::from_secs(second));
+            match model.object(JOBS, "default", "a") {
+                Some(job) if is_finished(&job) => finished = finished.or(Some(second)),
+                Some(_) => {}
+                None => gone = gone.or(Some(second)),
+            }
+        }
+        let waited = gone.zip(finished).map(|(gone, finished): (u64, u64)| gone - finished);
+        assert!(waited.is_some_and(|waited| (60..=62).contains(&waited)), "finished: {finished:?}, gone: {gone:?}");
+        assert!(model.objects("pods").is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trouble_counts_when_a_pod_is_not_ready_that_would_be_ready_otherwise() {
+        let model = Model::new();
+        let controllers = Controllers::new(model.clone(), Duration::from_secs(10));
+        let pod = |name: &str| {
+            model.put(json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+                "spec": {"containers": [{"name": "a"}]}, "status": {"phase": "Pending"},
+            }))
+        };
+        let until = Duration::from_secs(1_000);
+        controllers.slow_down(until);
+        controllers.stop_starting(until, &mut Rng::with_seed(0));
+        controllers.fail("b", until);
+        controllers.tick(Duration::ZERO);
+        assert!(controllers.take_felt().is_empty(), "there are no pods");
+        pod("a");
+        controllers.tick(Duration::from_secs(1));
+        assert!(controllers.take_felt().is_empty(), "the pod would not be ready yet");
+        controllers.tick(Duration::from_secs(11));
+        assert_eq!(controllers.take_felt(), [Act::PodsAreSlow, Act::PodsDoNotStart]);
+        pod("b");
+        controllers.tick(Duration::from_secs(12));
+        controllers.tick(Duration::from_secs(22));
+        assert_eq!(controllers.take_felt(), [Act::PodFails], "each trouble counts once");
+    }
 }

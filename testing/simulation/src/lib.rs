@@ -7,20 +7,26 @@
 //! the same build give the same trace, byte by byte, so a seed repeats a failure.
 //!
 //! Reading order: [`Subject`] is what the world must know about an operator. `disturbance` lists what may happen, and `plan`
-//! determines when. `world` plays a plan on a `stage` with `users` and `controllers`, over the `network`. `checks` and the subject
-//! find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list of disturbances that still fails.
+//! determines when. `world` plays a plan on a `stage` with `users`, `namespaces`, `controllers`, `policies` and `contests`, over the
+//! `network`. `checks` and the subject find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list of
+//! disturbances that still fails.
 
 mod campaign;
 mod checks;
+mod contests;
 mod controllers;
 mod disturbance;
 mod memory;
+mod namespaces;
 mod network;
 mod objects;
 pub mod oracle;
 mod plan;
+mod policies;
+mod processes;
 mod shrink;
 mod stage;
+mod stalls;
 mod subject;
 mod terms;
 mod trace;
@@ -30,6 +36,8 @@ mod world;
 pub use campaign::{Campaign, replay};
 pub use checks::condition;
 pub use disturbance::{Act, Disturbance, Phase};
+pub use namespaces::Watched;
 pub use plan::{Plan, Played};
+pub use processes::is_repeatable_in_other_processes;
 pub use subject::{ExternalService, Note, Period, Subject};
 pub use trace::Line;

@@ -19,6 +19,10 @@ use crate::{
     trace::Trace,
 };
 
+mod answers;
+
+use answers::is_lease;
+
 /// Prefix of the client names of the operator's processes.
 pub(crate) const OPERATOR: &str = "operator";
 
@@ -46,6 +50,8 @@ struct State {
     troubled_until: Duration,
     /// When an answer about each object was last lost, by "namespace/name".
     lost: BTreeMap<String, Duration>,
+    /// When each watch last fell silent, by client and resource.
+    silent: BTreeMap<(String, String), Duration>,
     /// When each process last sent a request for the lease.
     asked: BTreeMap<String, Duration>,
     /// Writes that the world has not checked yet: when, and from which process.
@@ -163,9 +169,10 @@ impl Network {
         self.state().effects.clone()
     }
 
-    /// Whether an answer about this object was lost within this time, so that the operator may not know what it has written.
+    /// Whether an answer about this object was lost so that the operator may not know what it has written: within this time, or
+    /// earlier if a watch has been silent since.
     pub(crate) fn has_lost_answers(&self, object: &str, within: Duration) -> bool {
-        self.state().lost.get(object).is_some_and(|lost| self.trace.now() < *lost + within)
+        self.state().may_not_know(self.trace.now(), object, within)
     }
 
     /// When this process last sent a request for the lease.
@@ -198,6 +205,7 @@ impl State {
             away_until: Duration::ZERO,
             troubled_until: Duration::ZERO,
             lost: BTreeMap::new(),
+            silent: BTreeMap::new(),
             asked: BTreeMap::new(),
             writes: Vec::new(),
             rates: Default::default(),
@@ -237,7 +245,7 @@ impl State {
             due.before.push(Action::Stall); // otherwise, simulated time would never advance
             return due;
         }
-        if request.resource().starts_with("leases") {
+        if is_lease(request) {
             self.asked.insert(request.client.clone(), now);
         } else if !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch)
             && !request.resource().starts_with("events")
@@ -269,7 +277,7 @@ impl State {
                 Act::LostRequests if happens => due.before.push(Action::Drop),
                 Act::LostAnswers if happens && request.verb != Verb::Watch => {
                     due.after.push(Action::Drop);
-                    self.lost.insert(format!("{}/{}", request.namespace, name(request)), now);
+                    self.lose(now, request);
                 }
                 Act::SlowRequests => {
                     let pause = Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..8_000));
@@ -280,9 +288,10 @@ impl State {
             }
             self.suffer(trouble.act);
         }
+        self.disturb_answer(now, request, &mut due);
         let is_work = !matches!(request.verb, Verb::Watch | Verb::List)
             && !request.resource().starts_with("events")
-            && !request.resource().starts_with("leases");
+            && !is_lease(request);
         if is_work {
             let is_now = |armed: &mut Armed| armed.awaited.as_ref().is_none_or(|awaited| awaited.is(request));
             let now: Vec<_> = self.armed.extract_if(.., is_now).collect();
@@ -310,6 +319,7 @@ impl State {
             });
             self.suffer(trouble.act);
         }
+        self.disturb_event(now, watch, &mut actions);
         actions
     }
 }

@@ -10,6 +10,11 @@ pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// The uid of the first owner.
+pub(crate) fn owner(child: &Value) -> String {
+    text(&child["metadata"]["ownerReferences"][0]["uid"])
+}
+
 /// Whether the change concerns leader election: a Lease, or an Event about one.
 pub(crate) fn is_about_leadership(change: &Change) -> bool {
     let tells = |event: &Value| event["regarding"]["kind"] == "Lease";

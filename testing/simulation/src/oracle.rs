@@ -1,5 +1,8 @@
 //! Helpers for [`Subject::judge`](crate::Subject::judge): the required children and conditions of all kinds.
 
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use model_apiserver::Model;
 use serde_json::{Value, json};
 
@@ -154,6 +157,54 @@ pub fn all_done(status: &Value, ready: &str, available: &str) -> Result<(), Stri
     }
 }
 
+/// The reasons that win over `RolloutStalled`: what may be the cause of it. An operator may report several at once.
+const CAUSES_OF_STALLS: [&str; 11] = [
+    "ResourceConflict",
+    "Forbidden",
+    "QuotaExceeded",
+    "ChildRejected",
+    "FieldsContested",
+    "SecretNotFound",
+    "ImageRunsAsRoot",
+    "ImagePullFailed",
+    "CrashLooping",
+    "Unschedulable",
+    "PodsNotStarting",
+];
+/// `Degraded` names at most this many problems besides the first.
+const OTHERS: usize = 3;
+/// A status is certainly `Stalled` when it has been `Degraded` for this long. The specification says 60 seconds, and clocks
+/// differ by less than as much.
+const CERTAINLY_STALLED: SignedDuration = SignedDuration::from_secs(120);
+
+/// Checks the conditions of an object whose rollout has stalled: it is degraded and not ready, it names the stall, and it is
+/// `Stalled` after a minute. `stalled_for` and `now` are those of [`Subject::judge_stall`](crate::Subject::judge_stall).
+///
+/// # Errors
+///
+/// Names the condition that is wrong.
+pub fn tells_of_stall(status: &Value, stalled_for: Duration, now: Timestamp) -> Result<(), String> {
+    let [ready, degraded, stalled] = ["Ready", "Degraded", "Stalled"].map(|type_| condition(status, type_));
+    if ready["status"] != "False" || degraded["status"] != "True" {
+        return Err(format!("Ready is {ready}, and Degraded is {degraded}"));
+    }
+    let (reason, message) = (&degraded["reason"], degraded["message"].as_str().unwrap_or_default());
+    let others: Vec<&str> =
+        message.rsplit_once("; also: ").into_iter().flat_map(|(_, others)| others.split(", ")).collect();
+    let is_cause = CAUSES_OF_STALLS.iter().any(|cause| *reason == **cause);
+    let is_named = others.contains(&"RolloutStalled") || others.len() >= OTHERS;
+    if *reason != "RolloutStalled" && !(is_cause && is_named) {
+        return Err(format!("Degraded is {degraded}, which does not name RolloutStalled"));
+    }
+    let since = degraded["lastTransitionTime"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
+    let has_lasted = since.is_some_and(|since| now.duration_since(since) >= CERTAINLY_STALLED);
+    let is_certain = has_lasted && stalled_for >= CERTAINLY_STALLED.unsigned_abs();
+    if is_certain && stalled["status"] != "True" {
+        return Err(format!("Stalled is {stalled}, although it has been degraded since {since:?}"));
+    }
+    Ok(())
+}
+
 /// Checks the counts of pods that the status of a primary copies from its Deployment.
 ///
 /// # Errors
@@ -164,5 +215,39 @@ pub fn counts_agree(status: &Value, deployment: &Value, fields: &[&str]) -> Resu
     match fields.iter().find(|field| count(status, field) != count(&deployment["status"], field)) {
         Some(field) => Err(format!("{field} is {}, not {}", count(status, field), count(&deployment["status"], field))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_has_to_tell_of_a_stall_and_to_be_stalled_after_a_while() {
+        let begun = Timestamp::UNIX_EPOCH;
+        let status = |reason: &str, message: &str, ready: &str, stalled: &str| {
+            let time = begun.to_string();
+            json!({"conditions": [
+                {"type": "Degraded", "status": "True", "reason": reason, "message": message, "lastTransitionTime": time},
+                {"type": "Ready", "status": ready},
+                {"type": "Stalled", "status": stalled},
+            ]})
+        };
+        let judge = |status: &Value, seconds: u32| {
+            let passed = Duration::from_secs(1) * seconds;
+            tells_of_stall(status, passed, begun + passed).is_ok()
+        };
+        for (reason, message, is_right) in [
+            ("RolloutStalled", "Rollout made no progress for 600s", true),
+            ("ImagePullFailed", "Back-off; also: RolloutStalled", true),
+            ("ImagePullFailed", "Back-off", false),
+            ("QuotaExceeded", "objects; also: SecretNotFound, CrashLooping, Unschedulable", true),
+            ("NodesNotReady", "1/2; also: RolloutStalled", false),
+        ] {
+            assert_eq!(judge(&status(reason, message, "False", "False"), 30), is_right, "{reason}: {message}");
+            assert!(!judge(&status(reason, message, "True", "True"), 30), "{reason}: {message}");
+        }
+        assert!(judge(&status("RolloutStalled", "", "False", "True"), 120));
+        assert!(!judge(&status("RolloutStalled", "", "False", "False"), 120));
     }
 }

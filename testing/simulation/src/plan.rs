@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    disturbance::{Disturbance, milliseconds},
+    disturbance::{Act, Disturbance, milliseconds},
+    namespaces::Watched,
     network::Effects,
     trace::Line,
 };
@@ -25,6 +26,9 @@ pub struct Plan {
     /// Date and time at which the world begins.
     #[serde(default = "new_year")]
     pub starts: Timestamp,
+    /// How the operator chooses the namespaces that it watches, if its objects have a namespace.
+    #[serde(default)]
+    pub watched: Watched,
     /// Time that a pod takes to become ready.
     #[serde(with = "milliseconds")]
     pub pace: Duration,
@@ -58,7 +62,21 @@ fn new_year() -> Timestamp {
 /// clocks move by half an hour.
 const CHANGES_OF_TIME: [i64; 4] = [1_774_746_000, 1_792_890_000, 1_775_314_800, 1_791_041_400];
 
+impl Played {
+    /// How often this disturbance had an effect.
+    pub fn effects_of(&self, act: Act) -> u64 {
+        self.effects.iter().filter(|((other, _), _)| *other == act).map(|(_, count)| count).sum()
+    }
+}
+
 impl Plan {
+    /// Returns the plan of a world with one object and one process, in which only these disturbances happen. The seed draws the
+    /// spec of the object.
+    pub fn scripted(seed: u64, disturbances: Vec<Disturbance>) -> Self {
+        let (starts, watched, pace) = (new_year(), Watched::All, Duration::from_millis(500));
+        Self { seed, objects: 1, replicas: 1, starts, watched, pace, disturbances }
+    }
+
     /// Draws the plan of a seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -73,7 +91,8 @@ impl Plan {
         } else {
             new_year()
         };
-        Self { seed, objects, replicas, starts, pace, disturbances }
+        let watched = Watched::draw(&mut rng);
+        Self { seed, objects, replicas, starts, watched, pace, disturbances }
     }
 }
 
@@ -107,8 +126,9 @@ impl FromStr for Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { objects, replicas, starts, pace, .. } = self;
-        writeln!(f, "{objects} objects, {replicas} replicas, pods are ready after {pace:?}, from {starts}")?;
+        let Self { objects, replicas, starts, watched, pace, .. } = self;
+        write!(f, "{objects} objects, {replicas} replicas, pods are ready after {pace:?}, from {starts}")?;
+        writeln!(f, ", watched namespaces: {watched:?}")?;
         self.disturbances.iter().try_for_each(|disturbance| writeln!(f, "{disturbance}"))
     }
 }

@@ -15,10 +15,13 @@ use model_apiserver::{Model, Snapshot};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
+    contests::Contests,
     controllers::Controllers,
-    disturbance::{Act, Disturbance, Phase},
+    disturbance::{Act, Disturbance, Phase, is_cluster_scoped},
+    namespaces::{Watched, WatchedNamespaces},
     network::{Awaited, Network, OPERATOR},
     plan::Plan,
+    policies::{Child, Policies},
     subject::{ExternalService, Subject},
     trace::Trace,
     users::{NAMESPACES, Users},
@@ -32,6 +35,9 @@ pub(crate) struct Stage {
     trace: Trace,
     pub(crate) users: Users,
     pub(crate) controllers: Controllers,
+    pub(crate) namespaces: Arc<WatchedNamespaces>,
+    pub(crate) policies: Policies,
+    pub(crate) contests: Contests,
     pub(crate) outside: Option<Arc<dyn ExternalService>>,
     /// The cluster before the world has put anything into it.
     empty: Snapshot,
@@ -48,7 +54,6 @@ struct State {
     alive: Vec<Arc<AtomicBool>>,
     /// Processes that the world has to end, and how: crash or stop.
     ends: Vec<(usize, Act)>,
-    policy_until: Duration,
     /// When missing namespaces are created again.
     namespaces_back_at: Option<Duration>,
     definition: Definition,
@@ -76,6 +81,8 @@ struct Autoscaler {
 
 /// Time between two changes of an autoscaler.
 const AUTOSCALING: Duration = Duration::from_secs(15);
+/// Namespaces stay unlabelled for so many times as long as other disturbances last.
+const AWAY: u32 = 5;
 /// Maximum number of writes to reach a resource version again.
 const REPEATED: usize = 500;
 /// How far clocks jump, back and forwards, in seconds.
@@ -86,6 +93,7 @@ impl Stage {
         let noting = trace.clone();
         let outside = subject.outside(plan.seed, Arc::new(move |line| noting.note(line)));
         let users = Users::new(model, subject, outside.clone(), trace.clone());
+        let watched = if is_cluster_scoped(subject) { Watched::All } else { plan.watched };
         let stage = Self {
             plan: plan.clone(),
             subject,
@@ -93,6 +101,9 @@ impl Stage {
             trace: trace.clone(),
             users,
             controllers: Controllers::new(model.clone(), plan.pace),
+            namespaces: Arc::new(WatchedNamespaces::new(watched, model)),
+            policies: Policies::new(model, subject, trace),
+            contests: Contests::new(model, subject.resource()),
             outside,
             empty: model.snapshot(),
             state: Mutex::new(State {
@@ -104,6 +115,7 @@ impl Stage {
         for namespace in NAMESPACES {
             model.add_namespace(namespace);
         }
+        stage.namespaces.tick(Duration::ZERO);
         stage
     }
 
@@ -114,6 +126,7 @@ impl Stage {
 
     /// Registers a started process, which reaches the API server while `alive` is true.
     pub(crate) fn started(&self, process: usize, alive: Arc<AtomicBool>) {
+        self.contests.disturb(self.trace.now());
         self.state().alive[process] = alive;
     }
 
@@ -135,12 +148,17 @@ impl Stage {
     /// Does what is due at this time.
     pub(crate) async fn tick(&self, now: Duration) {
         self.controllers.tick(now);
-        if self.state().policy_until < now {
-            self.end_policy();
+        for child in self.policies.take_left_over() {
+            self.users.change_left_over(&child).await;
+        }
+        self.contest(now).await;
+        if let Some(network) = self.network() {
+            self.controllers.take_felt().into_iter().for_each(|act| network.count(act, Phase::AnyTime));
         }
         if self.state().namespaces_back_at.is_some_and(|time| now >= time) {
             self.bring_namespaces_back();
         }
+        self.namespaces.tick(now);
         self.follow_definition(now);
         self.autoscale(now).await;
     }
@@ -165,7 +183,9 @@ impl Stage {
         if let Some(outside) = &self.outside {
             outside.heal();
         }
-        self.end_policy();
+        self.policies.end();
+        self.contests.end();
+        self.namespaces.heal();
         let mut state = self.state();
         state.namespaces_back_at = state.namespaces_back_at.map(|_| Duration::ZERO);
         state.autoscalers.clear();
@@ -182,54 +202,33 @@ impl Stage {
         let Disturbance { phase, act, object, seed, .. } = disturbance;
         self.trace.note(format!("! {disturbance}"));
         let (mut rng, now) = (Rng::with_seed(seed), self.trace.now());
-        let Some(network) = self.state().network.clone() else { return };
+        let Some(network) = self.network() else { return };
         let until = now + disturbance.lasts();
         let has_effect = match act {
-            Act::PodFails => match self.users.child("pods", object, &mut rng) {
-                Some(pod) => {
-                    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                    self.controllers.fail(name, until);
-                    true
-                }
-                None => false,
-            },
-            Act::PodsAreSlow => {
-                self.controllers.slow_down(until);
-                true
-            }
-            Act::PodsDoNotStart => {
-                self.controllers.stop_starting(until, &mut rng);
-                true
+            Act::PodFails | Act::PodsAreSlow | Act::PodsDoNotStart => {
+                self.trouble_pods(act, object, until, &mut rng);
+                false // counted when a pod is not ready that would be ready otherwise
             }
             Act::Policy => {
-                self.begin_policy(until);
-                true
+                self.policies.label(until, &network);
+                false // counted when it changes a write
+            }
+            Act::RewritingPolicy => {
+                self.policies.rewrite(until, &network, &mut rng);
+                self.contests.disturb(now);
+                false // counted when it changes a write
+            }
+            Act::Contest => {
+                self.begin_contest(object, until, &mut rng);
+                false // counted when it changes the field
             }
             Act::Autoscale => {
                 let rng = rng.fork();
                 self.state().autoscalers.push(Autoscaler { object, next: now, until, rng });
                 false // counted when it sets a size
             }
-            Act::Quota
-            | Act::Refusals
-            | Act::LostRequests
-            | Act::LostAnswers
-            | Act::Isolation
-            | Act::SlowRequests
-            | Act::LateEvents
-            | Act::WatchesEnd
-            | Act::WatchesExpire => {
-                if act == Act::WatchesExpire {
-                    self.model.compact();
-                }
-                let about = if act == Act::Isolation {
-                    process(rng.usize(..self.plan.replicas))
-                } else {
-                    let others = [self.subject.resource(), "pods"];
-                    let resources: Vec<&str> = self.subject.children().iter().copied().chain(others).collect();
-                    resources[rng.usize(..resources.len())].to_owned()
-                };
-                network.begin(&disturbance, about);
+            _ if act.is_of_network() => {
+                self.begin_trouble(&disturbance, &network, &mut rng);
                 false // counted when it affects a request or a watch event
             }
             Act::Backup => self.back_up(),
@@ -253,8 +252,9 @@ impl Stage {
                 let now = self.model.now();
                 let mut state = self.state();
                 state.latest_before_jumps = state.latest_before_jumps.max(now);
-                self.model.set_time(now + SignedDuration::from_secs(rng.i64(JUMP)));
-                true
+                let jump = rng.i64(JUMP);
+                self.model.set_time(now + SignedDuration::from_secs(jump));
+                jump != 0
             }
             Act::ExternalService => match (&self.outside, self.users.object(object)) {
                 (Some(outside), Some(object)) => outside.act(&object, disturbance.lasts(), &mut rng),
@@ -263,6 +263,10 @@ impl Stage {
             Act::DeleteNamespace => {
                 self.state().namespaces_back_at = Some(until);
                 self.users.act(act, object, &mut rng).await
+            }
+            Act::UnlabelNamespace => {
+                let until = now + disturbance.lasts() * AWAY;
+                self.namespaces.leave(self.users.namespace(object), until)
             }
             Act::DeleteDefinition => self.end_definition(until).await,
             // The API server does not create objects of a CRD that is being deleted.
@@ -293,17 +297,62 @@ impl Stage {
         })
     }
 
-    fn begin_policy(&self, until: Duration) {
-        self.state().policy_until = until;
-        for resource in self.subject.children() {
-            self.model.mutate(resource, |object| {
-                object["metadata"]["labels"]["policy.example.com/checked"] = "yes".into();
-            });
+    fn begin_trouble(&self, disturbance: &Disturbance, network: &Network, rng: &mut Rng) {
+        if disturbance.act == Act::WatchesExpire {
+            self.model.compact();
+        }
+        let about = if disturbance.act == Act::Isolation {
+            process(rng.usize(..self.plan.replicas))
+        } else {
+            let others = [self.subject.resource(), "pods"];
+            let resources: Vec<&str> = self.subject.children().iter().copied().chain(others).collect();
+            resources[rng.usize(..resources.len())].to_owned()
+        };
+        network.begin(disturbance, about);
+    }
+
+    fn trouble_pods(&self, act: Act, object: usize, until: Duration, rng: &mut Rng) {
+        match act {
+            Act::PodsAreSlow => self.controllers.slow_down(until),
+            Act::PodsDoNotStart => self.controllers.stop_starting(until, rng),
+            _ => {
+                if let Some(pod) = self.users.child("pods", object, rng) {
+                    self.controllers.fail(pod["metadata"]["name"].as_str().unwrap_or_default(), until);
+                }
+            }
         }
     }
 
-    fn end_policy(&self) {
-        self.model.mutate_no_more();
+    /// Lets another controller contest a field of a child, if the object has such a child.
+    fn begin_contest(&self, object: usize, until: Duration, rng: &mut Rng) {
+        let Some(resource) = self.users.kind_of_child(rng) else { return };
+        let Some(patch) = self.subject.damage(resource, rng) else { return };
+        if let Some(child) = self.users.child(resource, object, rng) {
+            self.contests.begin(Child::of(resource, &child), patch, self.trace.now(), until);
+        }
+    }
+
+    /// Lets other controllers set the fields that they contest.
+    async fn contest(&self, now: Duration) {
+        for (child, patch) in self.contests.take_due(now) {
+            let has_effect = self.users.contest(&child, patch).await;
+            if let Some(network) = self.network().filter(|_| has_effect) {
+                network.count(Act::Contest, Phase::AnyTime);
+            }
+        }
+    }
+
+    /// Checks how the operator deals with policies and contests.
+    pub(crate) fn check(&self, network: &Network) -> Result<(), String> {
+        self.policies.check()?;
+        self.contests.check(self.trace.now(), network)
+    }
+
+    /// Takes in that the cluster was restored.
+    fn restored(&self) {
+        self.controllers.restored();
+        self.policies.restored();
+        self.contests.restored(self.trace.now());
     }
 
     /// Takes a backup, if the CRD is served: a backup must contain it.
@@ -320,7 +369,7 @@ impl Stage {
         network.restart();
         self.model.restore(&self.empty);
         self.model.uninstall(self.subject.resource());
-        self.controllers.restored();
+        self.restored();
         let mut state = self.state();
         state.restores += 1;
         state.namespaces_back_at = Some(until);
@@ -332,7 +381,7 @@ impl Stage {
         let (last, newest) = (self.last_change(backup.version()), self.model.version());
         network.restart();
         self.model.restore(&backup);
-        self.controllers.restored();
+        self.restored();
         let gone = {
             let mut state = self.state();
             state.restores += 1;
@@ -428,6 +477,10 @@ impl Stage {
                 network.count(Act::Autoscale, Phase::AnyTime);
             }
         }
+    }
+
+    fn network(&self) -> Option<Arc<Network>> {
+        self.state().network.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

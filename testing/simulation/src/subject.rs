@@ -58,6 +58,18 @@ pub trait Subject: Send + Sync {
         if self.calm().is_some() { Ok(()) } else { self.judge(object, cluster) }
     }
 
+    /// Checks what the object says of its rollout, which has made no progress for longer than its deadline. Its Deployment has
+    /// reported that for at least `stalled_for`, and the operator has had time to write the status. The clocks show `now`. By
+    /// default, the object need not say anything; [`oracle::tells_of_stall`](crate::oracle::tells_of_stall) checks what the
+    /// specification requires of those that do.
+    ///
+    /// # Errors
+    ///
+    /// Describes what is wrong.
+    fn judge_stall(&self, _object: &Value, _stalled_for: Duration, _now: Timestamp) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Checks how the operator has changed an object of this kind. By default, every change is right.
     ///
     /// # Errors

@@ -12,14 +12,19 @@ use model_apiserver::Model;
 use serde_json::{Value, json};
 
 use crate::{
+    contests::RIVAL,
     disturbance::{Act, is_cluster_scoped},
     objects::text,
+    policies::Child,
     subject::{ExternalService, Subject},
     trace::Trace,
 };
 
 /// The namespaces of all objects. Leases and their Events are in another namespace.
 pub(crate) const NAMESPACES: [&str; 2] = ["shop", "depot"];
+
+/// The client name of users, and of most other clients.
+const USER: &str = "user";
 
 /// Label of the objects that another client has created under the name of a child.
 const FOREIGN: &str = "foreign";
@@ -28,6 +33,8 @@ const FOREIGN: &str = "foreign";
 pub(crate) struct Users {
     model: Model,
     client: Client,
+    /// The client of another controller.
+    rival: Client,
     subject: &'static dyn Subject,
     outside: Option<Arc<dyn ExternalService>>,
     is_cluster_scoped: bool,
@@ -41,8 +48,9 @@ impl Users {
         outside: Option<Arc<dyn ExternalService>>,
         trace: Trace,
     ) -> Self {
-        let client = model.client_named("user");
-        Self { model: model.clone(), client, subject, outside, is_cluster_scoped: is_cluster_scoped(subject), trace }
+        let (client, rival) = (model.client_named(USER), model.client_named(RIVAL));
+        let is_cluster_scoped = is_cluster_scoped(subject);
+        Self { model: model.clone(), client, rival, subject, outside, is_cluster_scoped, trace }
     }
 
     /// The name of an object, by its number. Each name of a namespaced object exists in every namespace.
@@ -100,12 +108,50 @@ impl Users {
                 let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
                 self.patch_child("deployments.apps", object, patch, rng).await
             }
+            Act::Evict => return self.evict(object, rng),
             _ => self.act_on_child(act, object, rng).await,
         };
         if let Err(error) = result {
             self.trace.note(format!("  user: {error}"));
         }
-        self.model.version() != before
+        self.has_written(USER, before)
+    }
+
+    /// Whether this client has changed anything after this version. The operator may have changed something meanwhile too.
+    fn has_written(&self, client: &str, version: u64) -> bool {
+        self.model.changes_after(version).iter().any(|change| *change.writer == *client)
+    }
+
+    /// Sets the field of a child that this merge patch changes, as another controller does. Returns whether that changed anything.
+    pub(crate) async fn contest(&self, child: &Value, patch: Value) -> bool {
+        let before = self.model.version();
+        let rival = PatchParams { field_manager: Some(RIVAL.to_owned()), ..PatchParams::default() };
+        let api = api_of(&self.rival, child);
+        if let Err(error) = api.patch(&text(&child["metadata"]["name"]), &rival, &Patch::Merge(patch)).await {
+            self.trace.note(format!("  {RIVAL}: {error}"));
+        }
+        self.has_written(RIVAL, before)
+    }
+
+    /// Changes a child that a policy has rewritten, now that the policy has ended: a label that the operator sets.
+    pub(crate) async fn change_left_over(&self, Child { resource, namespace, name }: &Child) {
+        let Some(child) = self.model.object(resource, namespace, name) else { return };
+        if child["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty) {
+            return; // without its labels, the operator would not adopt it
+        }
+        let patch = json!({"metadata": {"labels": {"app.kubernetes.io/name": "without-policy"}}});
+        if let Err(error) = self.api_of(&child).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            self.trace.note(format!("  user: {error}"));
+        }
+    }
+
+    /// Evicts a pod. Returns whether there is one.
+    fn evict(&self, object: usize, rng: &mut Rng) -> bool {
+        let pod = self.kind_of_child(rng).and_then(|_| self.child("pods", object, rng));
+        pod.is_some_and(|pod| {
+            let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
+            self.model.take("pods", &namespace, &name).is_some()
+        })
     }
 
     /// Applies the [`calm`](Subject::calm) patch, which brings an object to rest.
@@ -189,13 +235,7 @@ impl Users {
                     None => Ok(()),
                 }
             }
-            _ => {
-                if let Some(pod) = self.child("pods", object, rng) {
-                    let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
-                    self.model.take("pods", &namespace, &name);
-                }
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 
@@ -308,9 +348,14 @@ impl Users {
 
     /// The API for the kind and the namespace of this object.
     fn api_of(&self, child: &Value) -> Api<DynamicObject> {
-        let resource = resource(&text(&child["apiVersion"]), &text(&child["kind"]), None);
-        api(&self.client, &text(&child["metadata"]["namespace"]), &resource)
+        api_of(&self.client, child)
     }
+}
+
+/// The API for the kind and the namespace of this object, for this client.
+fn api_of(client: &Client, child: &Value) -> Api<DynamicObject> {
+    let resource = resource(&text(&child["apiVersion"]), &text(&child["kind"]), None);
+    api(client, &text(&child["metadata"]["namespace"]), &resource)
 }
 
 /// The API for this resource in a namespace, or for cluster-scoped objects if the namespace is empty.

@@ -21,6 +21,7 @@ use crate::{
     objects::{is_about_leadership, is_for_nothing},
     plan::{Plan, Played},
     stage::{Stage, process},
+    stalls::Stalls,
     subject::{Period, Subject},
     trace::{Trace, WakeUps},
 };
@@ -102,6 +103,7 @@ struct World {
     network: Arc<Network>,
     stage: Arc<Stage>,
     checks: Checks,
+    stalls: Stalls,
     /// The processes of the operator, by number.
     processes: Vec<Option<Harness>>,
     /// How many processes have been started.
@@ -124,7 +126,8 @@ impl World {
         let network = Arc::new(Network::new(plan.seed, trace.clone(), &perform));
         stage.connect(&network);
         model.set_shared_faults(network.clone());
-        let checks = Checks::new(&model, subject, stage.outside.clone(), trace.clone(), plan.replicas > 1);
+        let (outside, namespaces) = (stage.outside.clone(), stage.namespaces.clone());
+        let checks = Checks::new(&model, subject, outside, namespaces, trace.clone(), plan.replicas > 1);
         let (plan, processes) = (plan.clone(), plan.replicas);
         Self {
             plan,
@@ -134,6 +137,7 @@ impl World {
             network,
             stage,
             checks,
+            stalls: Stalls::default(),
             processes: (0..processes).map(|_| None).collect(),
             starts: 0,
             restores: 0,
@@ -193,8 +197,13 @@ impl World {
         self.stage.tick(self.trace.now()).await;
         self.follow()?;
         self.stage.outside.as_ref().map_or(Ok(()), |outside| outside.check())?;
+        self.stage.check(&self.network)?;
+        self.stalls.follow(&self.model, self.checks.changed());
         if self.trace.now() >= self.checks.changed() + STILL && self.network.is_calm_for(CALM) {
-            self.checks.check_claims()?;
+            if !self.stage.policies.are_felt() {
+                self.checks.check_claims()?;
+            }
+            self.checks.check_stalls(&self.stalls, self.network.is_calm_for(SETTLING))?;
         }
         self.trace.unexplained().map_or(Ok(()), Err)?;
         for (number, act) in self.stage.take_ends() {
@@ -236,6 +245,7 @@ impl World {
         let seed = self.plan.seed.wrapping_add(self.starts);
         let (mut flags, mut ahead) =
             ([&["--resync-interval=10000h"], self.subject.flags()].concat(), SignedDuration::ZERO);
+        flags.extend(self.stage.namespaces.watched.flag());
         if self.plan.replicas > 1 {
             flags.extend(["--leader-elect", "--leader-election-namespace=default"]);
             ahead = SignedDuration::from_millis(Rng::with_seed(seed).i64(-SKEW..SKEW));
@@ -306,12 +316,11 @@ impl World {
         self.crash_all().await;
     }
 
-    /// Ends all disturbances.
+    /// Ends all disturbances. A silent watch stays silent: the operator has to give it up.
     fn heal(&self) {
         self.trace.note("all disturbances end");
         self.network.heal();
         self.stage.heal();
-        self.model.release();
     }
 
     /// Lets the operator recover from disturbances, and then judges what happens in half an hour.
@@ -329,7 +338,7 @@ impl World {
             until: self.model.now(),
             changes: self.model.changes_after(version),
         };
-        for number in 0..self.plan.objects {
+        for number in self.watched_objects() {
             let Some(object) = self.stage.users.object(number) else { continue };
             if object["metadata"]["annotations"][self.stage.users.own("paused")] != "true" {
                 self.subject.judge_period(&object, &period).map_err(|why| format!("object {number}: {why}"))?;
@@ -387,7 +396,7 @@ impl World {
         checks::no_orphans(self.subject, &self.model)?;
         let group = self.stage.users.own("");
         let mut objects = Vec::new();
-        for number in 0..self.plan.objects {
+        for number in self.watched_objects() {
             if let Some(stored) = self.stage.users.object(number) {
                 let judged = checks::judge(self.subject, &self.model, group.trim_end_matches('/'), &stored);
                 judged.map_err(|why| format!("object {number}: {why}"))?;
@@ -396,6 +405,14 @@ impl World {
         }
         let excused = |uid: &str| self.checks.is_excused(uid);
         self.stage.outside.as_ref().map_or(Ok(()), |outside| outside.judge(&objects, &excused))
+    }
+
+    /// The numbers of the objects in namespaces that the operator watches.
+    fn watched_objects(&self) -> impl Iterator<Item = usize> {
+        let (stage, now) = (&self.stage, self.trace.now());
+        let is_watched =
+            move |number: &usize| stage.namespaces.is_watched_for(stage.users.namespace(*number), now, Duration::ZERO);
+        (0..self.plan.objects).filter(is_watched)
     }
 
     /// Checks that no reconcile panicked and that the queue is empty. It checks the queue several times, because an object may be

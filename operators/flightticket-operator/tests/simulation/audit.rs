@@ -17,9 +17,9 @@ use crate::{
     uid_of,
 };
 
-/// For this time after a change of a ticket, requests may still follow from what the ticket was before: watches lag, requests
-/// are slow or late, and the operator repeats them after a back-off.
-const STALE: Duration = Duration::from_mins(5);
+/// For this time after a change of a ticket, requests may still follow from what the ticket was before: watches are silent for up to
+/// four minutes, and lag; requests are slow or late, and the operator repeats them after a back-off.
+const STALE: Duration = Duration::from_mins(9);
 
 /// A ticket as the API server has stored it since this moment.
 struct Version {

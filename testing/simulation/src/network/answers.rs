@@ -1,0 +1,289 @@
+//! Faults of single requests, answers and watch events: the API server refuses them, or they break off, trickle, come twice, come
+//! late, or never come.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use fault_plan::{Action, Answer, Due};
+use model_apiserver::{RequestInfo, Verb};
+
+use super::{State, name, status};
+use crate::disturbance::Act;
+
+/// The operator gives up a watch within this time after the last event.
+const SILENCE: Duration = Duration::from_mins(4);
+/// A watch falls silent at most once in this time. Otherwise there would be no limit for how long the operator may not know of a
+/// change.
+const BETWEEN_SILENCES: Duration = Duration::from_mins(15);
+/// An answer or event that trickles is complete within this time, or the operator has given it up. One object takes less than
+/// the 20 s after which a request has failed; only long lists take more than their minute.
+const TRICKLING: Duration = Duration::from_mins(1);
+/// An answer or event breaks off before this many bytes. None is shorter, so each of them becomes unreadable.
+const SHORTEST: usize = 16;
+
+impl State {
+    /// Adds what goes wrong with this request and its answer. Nothing goes wrong with the answer to a request that the API server
+    /// does not get, and each effect is counted.
+    pub(super) fn disturb_answer(&mut self, now: Duration, request: &RequestInfo, due: &mut Due) {
+        for trouble in self.troubles(now, &[Act::Conflicts, Act::Forbidden]) {
+            let happens = self.rng.u8(..100) < 60;
+            let is_read = matches!(request.verb, Verb::List | Verb::Watch);
+            let refusal = match trouble.act {
+                Act::Conflicts if happens && request.verb.writes() => conflict(request),
+                Act::Forbidden if is_read && request.resource() == trouble.about => forbidden(request),
+                _ => continue,
+            };
+            if is_handled(due) {
+                due.before.push(Action::Answer(refusal));
+                self.suffer(trouble.act);
+            }
+        }
+        let acts = [Act::Repetitions, Act::TruncatedAnswers, Act::TricklingAnswers, Act::LateLease];
+        for trouble in self.troubles(now, &acts) {
+            let happens = self.rng.u8(..100) < 60;
+            if !is_handled(due) || !is_answered(due) {
+                return;
+            }
+            match trouble.act {
+                Act::Repetitions if happens && request.verb.writes() => due.before.push(Action::Duplicate),
+                Act::TruncatedAnswers if happens && request.verb != Verb::Watch => due.after.push(self.truncation()),
+                Act::TricklingAnswers if request.verb != Verb::Watch => due.after.push(self.trickle(now, trouble.seed)),
+                Act::LateLease if request.verb == Verb::Get && is_lease(request) => due.after.push(delay(trouble.seed)),
+                _ => continue,
+            }
+            // The second answer, or what is left of the only one, does not tell what was written. A slow one does in time.
+            if request.verb.writes() && trouble.act != Act::TricklingAnswers {
+                self.lose(now, request);
+            }
+            self.suffer(trouble.act);
+        }
+    }
+
+    /// Adds what goes wrong with an event of this watch. An event meets at most one of these faults, and none if the watch ends
+    /// instead.
+    pub(super) fn disturb_event(&mut self, now: Duration, watch: &RequestInfo, actions: &mut Vec<Action>) {
+        if actions.iter().any(|action| matches!(action, Action::Cut(_) | Action::Gone)) {
+            return;
+        }
+        let acts = [Act::SilentWatches, Act::Repetitions, Act::TruncatedAnswers, Act::TricklingAnswers, Act::LateLease];
+        for trouble in self.troubles(now, &acts) {
+            let happens = self.rng.u8(..100) < 60;
+            let is_concerned = trouble.about == watch.resource();
+            actions.push(match trouble.act {
+                Act::SilentWatches if is_concerned && self.falls_silent(now, watch) => Action::Stall,
+                Act::Repetitions => Action::Duplicate,
+                Act::TruncatedAnswers if happens => self.truncation(),
+                Act::TricklingAnswers => self.trickle(now, trouble.seed),
+                Act::LateLease if is_lease(watch) => delay(trouble.seed),
+                _ => continue,
+            });
+            self.suffer(trouble.act);
+            return;
+        }
+    }
+
+    /// Whether the operator may not know what it has written to this object. It does not know for this time after an answer was
+    /// lost. If a watch fell silent in this time, it does not know for this time after it has given up the watch.
+    pub(super) fn may_not_know(&self, now: Duration, object: &str, within: Duration) -> bool {
+        let Some(lost) = self.lost.get(object) else { return false };
+        let silences = self.silent.values().filter(|since| **since < *lost + within);
+        now < silences.map(|since| *since + SILENCE).fold(*lost, Duration::max) + within
+    }
+
+    /// Takes in that the answer about this object is lost.
+    pub(super) fn lose(&mut self, now: Duration, request: &RequestInfo) {
+        self.lost.insert(format!("{}/{}", request.namespace, name(request)), now);
+    }
+
+    fn falls_silent(&mut self, now: Duration, watch: &RequestInfo) -> bool {
+        let watch = (watch.client.clone(), watch.resource());
+        if self.silent.get(&watch).is_some_and(|since| now < *since + BETWEEN_SILENCES) {
+            return false;
+        }
+        self.silent.insert(watch, now);
+        self.troubled_until = self.troubled_until.max(now + SILENCE);
+        true
+    }
+
+    fn truncation(&mut self) -> Action {
+        Action::Truncate(self.rng.usize(1..SHORTEST))
+    }
+
+    fn trickle(&mut self, now: Duration, seed: u64) -> Action {
+        self.troubled_until = self.troubled_until.max(now + TRICKLING);
+        let mut rng = Rng::with_seed(seed);
+        Action::Trickle(rng.usize(400..2_000), Duration::from_millis(rng.u64(10..600)))
+    }
+}
+
+fn delay(seed: u64) -> Action {
+    Action::Delay(Duration::from_millis(Rng::with_seed(seed).u64(10..8_000)))
+}
+
+pub(super) fn is_lease(request: &RequestInfo) -> bool {
+    request.resource().starts_with("leases")
+}
+
+/// Whether the API server gets the request.
+fn is_handled(due: &Due) -> bool {
+    !due.before.iter().any(|action| matches!(action, Action::Drop | Action::Answer(_)))
+}
+
+/// Whether the client gets the answer.
+fn is_answered(due: &Due) -> bool {
+    !due.after.contains(&Action::Drop)
+}
+
+fn conflict(request: &RequestInfo) -> Answer {
+    let text = format!(
+        "Operation cannot be fulfilled on {} \"{}\": the object has been modified; please apply your changes to the latest \
+         version and try again",
+        request.resource(),
+        name(request),
+    );
+    status(409, "Conflict", &text)
+}
+
+fn forbidden(request: &RequestInfo) -> Answer {
+    let (resource, verb) = (request.resource(), request.verb.as_str());
+    let RequestInfo { plural, group, .. } = request;
+    let text = format!(
+        "{resource} is forbidden: User \"system:serviceaccount:operators:operators\" cannot {verb} resource \"{plural}\" in \
+         API group \"{group}\" at the cluster scope"
+    );
+    status(403, "Forbidden", &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{disturbance::Phase, network::Trouble};
+
+    const VERBS: [Verb; 7] =
+        [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete];
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// The state of a network with these troubles. Those of one kind concern pods.
+    fn suffering(acts: &[Act]) -> State {
+        let mut state = State::new(7);
+        let trouble = |act: &Act| Trouble { act: *act, until: Duration::MAX, seed: 3, about: "pods".to_owned() };
+        state.troubles.extend(acts.iter().map(trouble));
+        state
+    }
+
+    fn request(verb: Verb, plural: &str) -> RequestInfo {
+        RequestInfo {
+            client: "operator-0".to_owned(),
+            verb,
+            method: "GET".parse().expect("a method"),
+            path: String::new(),
+            group: String::new(),
+            version: "v1".to_owned(),
+            plural: plural.to_owned(),
+            subresource: String::new(),
+            namespace: "shop".to_owned(),
+            name: "a".to_owned(),
+            query: BTreeMap::new(),
+            content_type: String::new(),
+            user_agent: String::new(),
+            body: Vec::new().into(),
+        }
+    }
+
+    fn answered(state: &mut State, verb: Verb, plural: &str) -> Due {
+        let mut due = Due::default();
+        state.disturb_answer(at(1), &request(verb, plural), &mut due);
+        due
+    }
+
+    fn delivered(state: &mut State, now: Duration, plural: &str) -> Vec<Action> {
+        let mut actions = Vec::new();
+        state.disturb_event(now, &request(Verb::Watch, plural), &mut actions);
+        actions
+    }
+
+    fn effects(state: &State, act: Act) -> usize {
+        let count = state.effects.get(&(act, Phase::AnyTime)).copied().unwrap_or_default();
+        usize::try_from(count).expect("a count")
+    }
+
+    #[test]
+    fn faults_meet_the_requests_that_can_suffer_them_and_are_counted() {
+        let writes: &[Verb] = &[Verb::Create, Verb::Update, Verb::Patch, Verb::Delete];
+        let answers: &[Verb] = &[Verb::Get, Verb::List, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete];
+        let (reads, get, none): (&[Verb], &[Verb], &[Verb]) = (&[Verb::List, Verb::Watch], &[Verb::Get], &[]);
+        for (act, plural, verbs) in [
+            (Act::Conflicts, "pods", writes),
+            (Act::Forbidden, "pods", reads),
+            (Act::Forbidden, "secrets", none),
+            (Act::Repetitions, "pods", writes),
+            (Act::TruncatedAnswers, "pods", answers),
+            (Act::TricklingAnswers, "pods", answers),
+            (Act::LateLease, "pods", none),
+            (Act::LateLease, "leases", get),
+        ] {
+            for verb in VERBS {
+                let mut state = suffering(&[act]);
+                let met = (0..100).filter(|_| answered(&mut state, verb, plural) != Due::default()).count();
+                assert_eq!(met > 0, verbs.contains(&verb), "{act:?}: {verb:?} of {plural}");
+                assert_eq!(met, effects(&state, act), "{act:?}: {verb:?} of {plural}");
+            }
+        }
+    }
+
+    #[test]
+    fn refused_request_suffers_and_counts_nothing_else() {
+        let mut state = suffering(&[Act::Repetitions, Act::TruncatedAnswers, Act::Conflicts]);
+        let all: Vec<Due> = (0..200).map(|_| answered(&mut state, Verb::Patch, "pods")).collect();
+        let (refused, handled): (Vec<_>, Vec<_>) = all.iter().partition(|due| !is_handled(due));
+        assert!(refused.iter().all(|due| due.before.len() == 1 && due.after.is_empty()), "{refused:?}");
+        let twice = handled.iter().filter(|due| due.before.contains(&Action::Duplicate)).count();
+        let truncated = handled.iter().filter(|due| !due.after.is_empty()).count();
+        let counted = [Act::Conflicts, Act::Repetitions, Act::TruncatedAnswers].map(|act| effects(&state, act));
+        assert_eq!(counted, [refused.len(), twice, truncated]);
+        assert!(!counted.contains(&0), "{counted:?}");
+    }
+
+    #[test]
+    fn event_meets_one_fault_and_none_at_the_end_of_its_watch() {
+        let mut state = suffering(&[Act::Repetitions, Act::TricklingAnswers]);
+        assert_eq!(delivered(&mut state, at(1), "pods"), [Action::Duplicate]);
+        for end in [Action::Cut(0), Action::Gone] {
+            let mut actions = vec![end.clone()];
+            state.disturb_event(at(1), &request(Verb::Watch, "pods"), &mut actions);
+            assert_eq!(actions, [end]);
+        }
+        assert_eq!((effects(&state, Act::Repetitions), effects(&state, Act::TricklingAnswers)), (1, 0));
+    }
+
+    #[test]
+    fn watch_falls_silent_rarely_and_is_trouble_until_it_is_given_up() {
+        let mut state = suffering(&[Act::SilentWatches]);
+        assert!(delivered(&mut state, at(1), "secrets").is_empty());
+        assert_eq!(delivered(&mut state, at(1), "pods"), [Action::Stall]);
+        assert_eq!(state.troubled_until, at(1) + SILENCE);
+        assert!(delivered(&mut state, at(300), "pods").is_empty());
+        assert_eq!(delivered(&mut state, at(1) + BETWEEN_SILENCES, "pods"), [Action::Stall]);
+        assert_eq!(effects(&state, Act::SilentWatches), 2);
+    }
+
+    #[test]
+    fn lost_answer_is_unknown_until_a_silent_watch_is_given_up() {
+        let unknown_until = |silent_since: Option<u64>| {
+            let mut state = suffering(&[Act::SilentWatches]);
+            state.lose(at(10), &request(Verb::Patch, "pods"));
+            if let Some(since) = silent_since {
+                delivered(&mut state, at(since), "pods");
+            }
+            (0..1_000).find(|second| !state.may_not_know(at(*second), "shop/a", at(60)))
+        };
+        assert_eq!(unknown_until(None), Some(70));
+        assert_eq!(unknown_until(Some(30)), Some(30 + 240 + 60));
+        assert_eq!(unknown_until(Some(80)), Some(70), "the watch has told before");
+    }
+}

@@ -1,0 +1,261 @@
+//! Admission policies of the cluster, which change the children that clients write.
+//!
+//! The operator accepts what a policy has made of its fields, because no write can change that. It does not notice that the
+//! policy ends: it looks at such a child again when one of its own fields changes, or after a restart. So another client changes
+//! these children when the policy has ended.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use fastrand::Rng;
+use model_apiserver::Model;
+use parking_lot::{Mutex, MutexGuard};
+use serde_json::{Value, json};
+
+use crate::{
+    disturbance::{Act, Phase},
+    network::Network,
+    objects::text,
+    subject::Subject,
+    trace::Trace,
+};
+
+/// The label that a policy sets. The operator must leave it alone.
+const LABEL: &str = "policy.example.com/checked";
+/// How many writes of one child a rewriting policy may see. More mean that the operator writes the child again and again, because
+/// the answer is never what it has sent.
+const MOST_WRITES: u32 = 200;
+
+/// The admission policies of one world.
+pub(crate) struct Policies {
+    model: Model,
+    subject: &'static dyn Subject,
+    trace: Trace,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Until then, a policy rewrites children.
+    rewriting_until: Duration,
+    /// The children that a policy has rewritten, and that no other client has changed after its end.
+    rewritten: BTreeSet<Child>,
+    /// All children that were ever rewritten: a restored backup may contain them.
+    ever: BTreeSet<Child>,
+    /// The number of writes that the present policy has seen.
+    writes: BTreeMap<Child, u32>,
+}
+
+/// The place of a child.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Child {
+    pub(crate) resource: &'static str,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Child {
+    pub(crate) fn of(resource: &'static str, object: &Value) -> Self {
+        let metadata = &object["metadata"];
+        Self { resource, namespace: text(&metadata["namespace"]), name: text(&metadata["name"]) }
+    }
+}
+
+impl Policies {
+    pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: &Trace) -> Self {
+        Self { model: model.clone(), subject, trace: trace.clone(), state: Arc::default() }
+    }
+
+    /// Begins a policy that labels children until then.
+    pub(crate) fn label(&self, until: Duration, network: &Arc<Network>) {
+        for &resource in self.subject.children() {
+            let (trace, network) = (self.trace.clone(), network.clone());
+            self.model.mutate(resource, move |object| {
+                if trace.now() < until && object["metadata"]["labels"][LABEL] != "yes" {
+                    object["metadata"]["labels"][LABEL] = "yes".into();
+                    network.count(Act::Policy, Phase::AnyTime);
+                }
+            });
+        }
+    }
+
+    /// Begins a policy that rewrites children until then. `rng` draws how.
+    pub(crate) fn rewrite(&self, until: Duration, network: &Arc<Network>, rng: &mut Rng) {
+        if self.subject.children().is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        state.rewriting_until = state.rewriting_until.max(until);
+        state.writes.clear();
+        drop(state);
+        for &resource in self.subject.children() {
+            let rewrite = Rewrite::draw(rng, self.subject, resource);
+            let (trace, network, state) = (self.trace.clone(), network.clone(), self.state.clone());
+            self.model.mutate(resource, move |object| {
+                if trace.now() >= until {
+                    return;
+                }
+                let (child, before) = (Child::of(resource, object), object.clone());
+                rewrite.apply(object);
+                let mut state = state.lock();
+                *state.writes.entry(child.clone()).or_default() += 1;
+                if *object != before {
+                    state.rewritten.insert(child.clone());
+                    state.ever.insert(child);
+                    network.count(Act::RewritingPolicy, Phase::AnyTime);
+                }
+            });
+        }
+    }
+
+    /// Ends all policies.
+    pub(crate) fn end(&self) {
+        self.model.mutate_no_more();
+        self.state().rewriting_until = Duration::ZERO;
+    }
+
+    /// Takes in that the cluster was restored.
+    pub(crate) fn restored(&self) {
+        let mut state = self.state();
+        let ever = state.ever.clone();
+        state.rewritten = ever;
+    }
+
+    /// Whether children may differ from what the operator wants because it has accepted what a policy has made of them.
+    pub(crate) fn are_felt(&self) -> bool {
+        let state = self.state();
+        self.trace.now() < state.rewriting_until || !state.rewritten.is_empty()
+    }
+
+    /// Takes the children that have to be changed, because the policy that has rewritten them has ended.
+    pub(crate) fn take_left_over(&self) -> BTreeSet<Child> {
+        let mut state = self.state();
+        if self.trace.now() < state.rewriting_until { BTreeSet::new() } else { std::mem::take(&mut state.rewritten) }
+    }
+
+    /// Checks that the operator does not write a child again and again while a policy rewrites it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let state = self.state();
+        match state.writes.iter().find(|(_, count)| **count > MOST_WRITES) {
+            Some((Child { resource, name, .. }, count)) => {
+                Err(format!("{resource} {name} was written {count} times while a policy rewrites it"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+/// What a policy does to each child of a kind.
+#[derive(Debug, Clone, PartialEq)]
+enum Rewrite {
+    /// It changes a field that the operator sets.
+    Merge(Value),
+    /// It sets `imagePullPolicy`, as the admission plugin `AlwaysPullImages` does.
+    PullPolicy,
+    /// It adds a toleration.
+    Toleration,
+    /// It changes the memory limit of containers that have one.
+    MemoryLimit,
+    /// It changes the values of annotations.
+    Annotations,
+}
+
+impl Rewrite {
+    fn draw(rng: &mut Rng, subject: &dyn Subject, resource: &str) -> Self {
+        match rng.u8(..8) {
+            0 => Self::PullPolicy,
+            1 => Self::Toleration,
+            2 => Self::MemoryLimit,
+            3 => Self::Annotations,
+            _ => Self::Merge(subject.damage(resource, rng).unwrap_or_else(|| json!({}))),
+        }
+    }
+
+    fn apply(&self, object: &mut Value) {
+        // The API server refuses a change of the pods of a Job that exists.
+        let is_fixed = object["spec"]["template"]["metadata"]["labels"]["batch.kubernetes.io/job-name"].is_string();
+        match self {
+            Self::Merge(patch) => json_patch::merge(object, patch),
+            Self::Annotations => {
+                let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+                // Keys with a prefix belong to operators, which read them.
+                for (_, value) in annotations.into_iter().flatten().filter(|(key, _)| !key.contains('/')) {
+                    *value = "rewritten".into();
+                }
+            }
+            Self::PullPolicy | Self::Toleration | Self::MemoryLimit => {
+                if let Some(pod) = object.pointer_mut("/spec/template/spec").filter(|_| !is_fixed) {
+                    self.apply_to_pod(pod);
+                }
+            }
+        }
+    }
+
+    fn apply_to_pod(&self, pod: &mut Value) {
+        if *self == Self::Toleration {
+            let toleration = json!({"key": "dedicated", "operator": "Exists"});
+            match pod["tolerations"].as_array_mut() {
+                Some(all) if all.contains(&toleration) => {}
+                Some(all) => all.push(toleration),
+                None => pod["tolerations"] = json!([toleration]),
+            }
+            return;
+        }
+        for container in pod["containers"].as_array_mut().into_iter().flatten() {
+            if *self == Self::PullPolicy {
+                container["imagePullPolicy"] = "Always".into();
+            } else if let Some(limit) = container.pointer_mut("/resources/limits/memory") {
+                *limit = "3Gi".into();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment() -> Value {
+        let container = json!({"name": "a", "resources": {"limits": {"memory": "64Mi"}}});
+        json!({
+            "metadata": {"name": "a", "annotations": {"zone": "0", "example.com/own": "0"}},
+            "spec": {"replicas": 1, "template": {"spec": {"containers": [container]}}},
+        })
+    }
+
+    #[test]
+    fn each_rewrite_changes_one_field_and_nothing_the_second_time() {
+        let own = json!("0");
+        for (rewrite, place, wanted) in [
+            (Rewrite::Merge(json!({"spec": {"replicas": 7}})), "/spec/replicas", json!(7)),
+            (Rewrite::PullPolicy, "/spec/template/spec/containers/0/imagePullPolicy", json!("Always")),
+            (Rewrite::Toleration, "/spec/template/spec/tolerations/0/key", json!("dedicated")),
+            (Rewrite::MemoryLimit, "/spec/template/spec/containers/0/resources/limits/memory", json!("3Gi")),
+            (Rewrite::Annotations, "/metadata/annotations/zone", json!("rewritten")),
+        ] {
+            let mut object = deployment();
+            rewrite.apply(&mut object);
+            assert_eq!(object.pointer(place), Some(&wanted), "{rewrite:?}");
+            assert_eq!(object.pointer("/metadata/annotations/example.com~1own"), Some(&own), "{rewrite:?}");
+            let once = object.clone();
+            rewrite.apply(&mut object);
+            assert_eq!(object, once, "{rewrite:?}");
+        }
+    }
+
+    #[test]
+    fn pods_of_a_job_that_exists_are_left_alone() {
+        let mut job = deployment();
+        job["spec"]["template"]["metadata"] = json!({"labels": {"batch.kubernetes.io/job-name": "a"}});
+        let before = job.clone();
+        Rewrite::PullPolicy.apply(&mut job);
+        assert_eq!(job, before);
+    }
+}
