@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
-use manager::{Action, Context, Error, FieldError};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::ResourceExt;
+use manager::{Action, Context, Error, FieldError, Report};
 use workloads::SecurityPolicy;
 
 use crate::{
-    HelloApp, desired,
+    HelloApp,
+    api::v1::HelloAppStatus,
+    desired,
     rollback::{self, Memory},
     status::{self, Observed},
 };
@@ -46,4 +49,10 @@ pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp, Secur
     let (before, after) = (Memory::stored(hello.status.as_ref()), Memory::stored(now.status.as_ref()));
     let decided = before.rolled_back != after.rolled_back;
     Ok(if decided { Action::After(std::time::Duration::ZERO) } else { Action::Done })
+}
+
+/// Reports on a HelloApp that is paused or invalid.
+pub(crate) fn observe(hello: &HelloApp, ctx: &Context<HelloApp, SecurityPolicy>) -> Report<HelloAppStatus> {
+    let deployment = ctx.get::<Deployment>(&hello.name_any());
+    status::observe(hello, deployment.as_deref(), &ctx.labelled::<Pod>(), *ctx.config(), ctx.now())
 }

@@ -37,6 +37,7 @@ impl Operator for HelloAppOperator {
                 .owns::<Service>()
                 .owns::<PodDisruptionBudget>()
                 .watches_labelled::<Pod>()
+                .observes(controller::observe)
                 .on_scrape(move |objects| metrics.show(objects, pods))
                 .reconcile(controller::reconcile),
         );

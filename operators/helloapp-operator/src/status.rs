@@ -51,23 +51,38 @@ pub fn of(
     now: Timestamp,
 ) -> Report<HelloAppStatus> {
     let Observed { wanted, given_up, deployment, service, pods } = observed;
+    let Report { status, mut health } = observe(hello, deployment, pods, security, now);
+    let worst = health.problems.iter().min_by_key(|it| it.kind.rank).map(|it| it.message.as_str());
+    let memory = rollback::remember(hello, wanted, given_up, deployment, worst, security);
+    health.problems.extend(given_up.map(|it| rolled_back(&it.rolled_back)));
+    let status = HelloAppStatus {
+        url: service.map(|_| desired::url(hello)),
+        last_available_template: memory.template,
+        rolled_back: memory.rolled_back,
+        ..status
+    };
+    Report { status, health }
+}
+
+/// Returns what the pods of `hello` show. All that depends on its children, or is remembered, is as stored.
+pub fn observe(
+    hello: &HelloApp,
+    deployment: Option<&Live<DeploymentView>>,
+    pods: &[Arc<Live<PodView>>],
+    security: SecurityPolicy,
+    now: Timestamp,
+) -> Report<HelloAppStatus> {
     let stored = hello.status.as_ref();
-    let rollout = hello.spec.rollout();
     let fleet = Fleet {
         wording: WORDING,
         size: hello.spec.size,
-        progress_deadline_seconds: rollout.progress_deadline_seconds,
+        progress_deadline_seconds: hello.spec.rollout().progress_deadline_seconds,
         deployment,
         pods,
         stored: stored.map_or(&[], |it| &it.conditions),
         security: Some(security),
         now,
     };
-    let mut health = fleet.health();
-    let worst = health.problems.iter().min_by_key(|it| it.kind.rank).map(|it| it.message.as_str());
-    let memory = rollback::remember(hello, wanted, given_up, deployment, worst, security);
-    health.problems.extend(given_up.map(|it| rolled_back(&it.rolled_back)));
-
     let rolled_out = fleet.rollout().change.is_none();
     let image = deployment.and_then(|it| it.image(CONTAINER)).filter(|_| rolled_out).map(ToOwned::to_owned);
     let status = HelloAppStatus {
@@ -77,12 +92,12 @@ pub fn of(
         updated_replicas: deployment.map_or(0, |it| it.updated()),
         label_selector: App::of(hello).to_string(),
         image: image.or_else(|| stored?.image.clone()),
-        url: service.map(|_| desired::url(hello)),
-        last_available_template: memory.template,
-        rolled_back: memory.rolled_back,
+        url: stored.and_then(|it| it.url.clone()),
+        last_available_template: stored.and_then(|it| it.last_available_template.clone()),
+        rolled_back: stored.and_then(|it| it.rolled_back.clone()),
         ..Default::default()
     };
-    Report { status, health }
+    Report { status, health: fleet.health() }
 }
 
 fn rolled_back(rolled_back: &RolledBack) -> Problem {

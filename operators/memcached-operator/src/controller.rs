@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::ResourceExt;
-use manager::{Action, Context, Error, Problem};
+use manager::{Action, Context, Error, Problem, Report};
 use workloads::{DeploymentView, Live};
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     api::{
         Memcached,
         convert::{INVALID_SIZE, invalid_size},
+        v1::MemcachedStatus,
     },
     desired,
     secrets::{self, Secrets},
@@ -34,6 +35,12 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached,
     report.health.problems.extend(problems);
     ctx.apply_status(report).await?;
     Ok(Action::Done) // watches of the children cause the next reconcile; the Context adds the timers that conditions need
+}
+
+/// Reports on a Memcached that is paused or invalid.
+pub(crate) fn observe(memcached: &Memcached, ctx: &Context<Memcached, Config>) -> Report<MemcachedStatus> {
+    let deployment = ctx.get::<Deployment>(&memcached.name_any());
+    status::of(memcached, deployment.as_deref(), &ctx.labelled::<Pod>(), ctx.now())
 }
 
 /// Writes all children. Returns the Deployment as it is now, and the problems with Secrets that the operator makes.

@@ -60,6 +60,7 @@ impl Operator for MemcachedOperator {
                 .reads::<Secret>()
                 .permits(Permission::on::<Secret>(&["create", "patch"]))
                 .annotates()
+                .observes(controller::observe)
                 .on_scrape(move |objects| metrics.show(objects, pods))
                 .reconcile(controller::reconcile),
         );

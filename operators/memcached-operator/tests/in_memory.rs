@@ -143,6 +143,40 @@ async fn converged_operator_sends_only_watch_requests() {
     assert!(check(&MemcachedOperator, &model).await.is_empty());
 }
 
+/// Autoscalers and users read the counts. To observe is not to act.
+#[tokio::test(start_paused = true)]
+async fn counts_of_a_paused_object_stay_true() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    apply(&memory, 3, 64).await;
+    memory.start();
+    memory.until_quiet().await;
+    roll_out(&memory, 3).await;
+    memory.until_quiet().await;
+    let api: Api<Memcached> = Api::namespaced(memory.model.client(), "default");
+    let pause =
+        json!({"metadata": {"annotations": {"memcached.cache.example.com/paused": "true"}}, "spec": {"size": 5}});
+    api.patch(NAME, &PatchParams::default(), &Patch::Merge(pause)).await.expect("patched");
+    memory.until_quiet().await;
+    for ready in [1, 0, 2] {
+        roll_out(&memory, ready).await;
+        memory.until_quiet().await;
+        let status = memory.model.object(RESOURCES[0], "default", NAME).expect("a Memcached")["status"].clone();
+        let counts = ["replicas", "readyReplicas", "updatedReplicas"].map(|it| status[it].as_i64());
+        assert_eq!(counts, [Some(i64::from(ready)); 3], "{status}");
+        for list in ["nodes", "endpoints"] {
+            assert_eq!(status[list].as_array().map(Vec::len), usize::try_from(ready).ok(), "{list} {status}");
+        }
+        let conditions = status["conditions"].as_array().expect("conditions");
+        let shown = ["Available", "Progressing", "Ready"].map(|type_| {
+            let found = conditions.iter().find(|it| it["type"] == type_).expect("a condition");
+            format!("{}/{}", found["status"].as_str().unwrap_or_default(), found["reason"].as_str().unwrap_or_default())
+        });
+        let available = if ready > 0 { "True/MinimumNodesAvailable" } else { "False/NoReadyNodes" };
+        assert_eq!(shown, [available, "False/Paused", "Unknown/Paused"], "{status}");
+        assert_eq!(deployment(&memory)["spec"]["replicas"], 3);
+    }
+}
+
 /// Runs the life with this plan of faults. The end must be that of the life without faults.
 async fn live_with_plan(plan: &Plan, end: &EndState, counts: &BTreeMap<String, usize>) -> Result<(), String> {
     eprintln!("{plan}"); // the last line in the output of a failed test is the plan that failed

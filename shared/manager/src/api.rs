@@ -17,6 +17,7 @@ use serde_json::Value;
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
+    client::is_not_leading,
     error::{Error, Request},
     leading::Leading,
     telemetry::TARGET,
@@ -174,20 +175,29 @@ impl Requests {
         if let Some(error) = impossible(verb, key) {
             return Err(Error::Api { request: description(), source: Box::new(error) });
         }
-        let request = request.map_err(|error| Error::Api {
+        let mut request = request.map_err(|error| Error::Api {
             request: description(),
             source: Box::new(kube::Error::BuildRequest(error)),
         })?;
-        // This check is the last step before sending: the leadership may have been lost while this reconcile was computing.
-        if !matches!(verb, "get" | "list") && !self.leading.may_write() {
-            return Err(Error::NotLeading { request: description() });
+        // The leadership may have been lost while this reconcile was computing.
+        if !matches!(verb, "get" | "list") {
+            if !self.leading.may_write() {
+                return Err(Error::NotLeading { request: description() });
+            }
+            // The client checks again when the request has had its turn.
+            request.extensions_mut().insert(self.leading.clone());
         }
         let span = self.span(verb, key);
         let answer = within(DEADLINE, text(&self.client, request)).instrument(span.clone()).await;
         record_outcome(&span, verb, answer.as_ref());
-        answer
-            .ok_or_else(|| Error::Deadline { request: description(), after: DEADLINE })?
-            .map_err(|source| Error::Api { request: description(), source: Box::new(source) })
+        let answer = answer.ok_or_else(|| Error::Deadline { request: description(), after: DEADLINE })?;
+        answer.map_err(|source| {
+            if is_not_leading(&source) {
+                Error::NotLeading { request: description() }
+            } else {
+                Error::Api { request: description(), source: Box::new(source) }
+            }
+        })
     }
 }
 

@@ -13,7 +13,11 @@ use kube::{
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
-use tower::{Layer, Service};
+use tower::{
+    Layer, Service,
+    layer::util::{Identity, Stack},
+    util::{Either, option_layer},
+};
 
 use crate::{
     metrics::Metrics,
@@ -24,7 +28,8 @@ mod guarded;
 mod limit;
 mod warnings;
 
-pub(crate) use guarded::guarded;
+use guarded::Recheck;
+pub(crate) use guarded::{guarded, is_not_leading};
 use limit::Limit;
 use warnings::Warnings;
 
@@ -51,11 +56,14 @@ pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Resu
     config.connect_timeout = Some(Duration::from_secs(5));
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let counted = Counted { metrics: metrics.clone(), host: host.into(), warnings: Arc::default() };
-    let builder = ClientBuilder::try_from(config).map_err(Error::Client)?.with_layer(&counted);
-    Ok(match settings.kube_api_qps {
-        Some(rate) => builder.with_layer(&Limit::new(rate, settings.kube_api_burst)).build(),
-        None => builder.build(),
-    })
+    let limit = settings.kube_api_qps.map(|rate| Limit::new(rate, settings.kube_api_burst));
+    let builder = ClientBuilder::try_from(config).map_err(Error::Client)?;
+    Ok(builder.with_layer(&layers(counted, limit)).build())
+}
+
+/// Returns what a request passes on its way, the last layer first. The leadership is checked after the wait for the limit.
+fn layers(counted: Counted, limit: Option<Limit>) -> Stack<Stack<Counted, Recheck>, Either<Limit, Identity>> {
+    Stack::new(Stack::new(counted, Recheck), option_layer(limit))
 }
 
 /// Returns the elector's own client, so that busy informers cannot starve it.

@@ -155,6 +155,14 @@ pub(crate) fn halted(halt: &NotReconciled, context: ConditionContext<'_>) -> Vec
     }
 }
 
+/// Brings the stored `Available` of an object that is not reconciled at the moment up to date.
+pub(crate) fn observed(conditions: &mut [Condition], health: &Health, context: ConditionContext<'_>) {
+    let stored = conditions.iter_mut().find(|condition| condition.type_ == "Available");
+    if let (Some(stored), Some(available)) = (stored, &health.available) {
+        *stored = context.condition("Available", available);
+    }
+}
+
 /// Whether the condition of this type is true.
 pub(crate) fn is_true(conditions: &[Condition], type_: &str) -> bool {
     conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True")

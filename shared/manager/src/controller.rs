@@ -20,10 +20,9 @@ use kube::{Resource, core::NamespaceResourceScope};
 use workloads::{Child, Live, MayOwn, Viewed};
 use workqueue::{Priority, WorkQueue};
 
-#[cfg(doc)]
-use crate::Context;
 use crate::{
-    context::{Caches, Capabilities, Environment, Memory, Names, Shared},
+    conditions::Report,
+    context::{Caches, Capabilities, Context, Environment, Memory, Names, Shared},
     lookup::Lookup,
     metrics::ChildMetrics,
     rbac::Permission,
@@ -32,6 +31,7 @@ use crate::{
 };
 
 mod deletion;
+mod hooks;
 mod queue_metrics;
 mod reconcile;
 mod related;
@@ -41,7 +41,9 @@ mod worker;
 
 use deletion::Cleanup;
 pub use deletion::{Deletion, Finalize};
-
+pub use hooks::Objects;
+pub(crate) use hooks::Observe;
+use hooks::{Demoted, Gone, Scraped};
 use queue_metrics::QueueMetrics;
 pub use reconcile::{Action, Reconcile};
 use related::{by_labels, by_labels_and_owner, by_map, by_reference, is_own_write, waking};
@@ -65,6 +67,8 @@ impl Controller {
             cleanup: None,
             gone: None,
             scraped: None,
+            demoted: None,
+            observe: None,
             wakes_on: None,
             workers: None,
         };
@@ -80,15 +84,6 @@ impl Controller {
         }
     }
 }
-
-/// A function that is called with all objects of the kind, before a scrape.
-type Scraped<K> = Box<dyn Fn(Objects<'_, K>) + Send + Sync>;
-
-/// The cached objects of a kind, in no order, one at a time.
-pub type Objects<'a, K> = &'a mut dyn Iterator<Item = Arc<K>>;
-
-/// A function that is called with the name of an object that is gone.
-type Gone = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 
 /// A controller that is being declared. Does nothing until [`reconcile`](ControllerBuilder::reconcile) completes it and
 /// [`Manager::add`](crate::Manager::add) takes it.
@@ -117,6 +112,8 @@ struct ControllerOptions<K: Primary, S> {
     cleanup: Option<Cleanup<K, S>>,
     gone: Option<Gone>,
     scraped: Option<Scraped<K>>,
+    demoted: Option<Demoted>,
+    observe: Option<Observe<K, S>>,
     /// The part of an object whose changes wake it; `None` for the whole object.
     wakes_on: Option<Part<K>>,
     /// The number of workers, if the controller sets its own.
@@ -143,11 +140,16 @@ impl<K: Primary> ControllerBuilder<K> {
     /// [`on_delete`](Self::on_delete) that is declared later.
     pub fn config<S: Shared>(self, config: S) -> ControllerBuilder<K, S> {
         let Self { sources, children, rules, indices, watched, streams, options, config: () } = self;
-        let ControllerOptions { needs, capabilities, cleanup, gone, scraped, wakes_on, workers } = options;
+        let ControllerOptions { needs, capabilities, cleanup, gone, scraped, demoted, observe, wakes_on, workers } =
+            options;
         let cleanup = cleanup.map(|cleanup| -> Cleanup<K, S> {
             Box::new(move |object, context| cleanup(object, context.without_config()))
         });
-        let options = ControllerOptions { needs, capabilities, cleanup, gone, scraped, wakes_on, workers };
+        let observe = observe.map(|observe| -> Observe<K, S> {
+            Box::new(move |object, context| observe(object, &context.clone().without_config()))
+        });
+        let options =
+            ControllerOptions { needs, capabilities, cleanup, gone, scraped, demoted, observe, wakes_on, workers };
         ControllerBuilder { sources, children, rules, indices, watched, streams, options, config }
     }
 }
@@ -345,6 +347,24 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// Calls `scraped` with all cached objects before each scrape, so that an operator can count them by their content.
     pub fn on_scrape(mut self, scraped: impl Fn(Objects<'_, K>) + Send + Sync + 'static) -> Self {
         self.options.scraped = Some(Box::new(scraped));
+        self
+    }
+
+    /// Calls `observe` for an object that is paused or invalid, whose children stay as they are. So its status still shows, for
+    /// instance, how many pods are ready. Of the report, all fields of the status count, so what it remembers has to be as stored. Of
+    /// the conditions only `Available` follows it: only a reconcile finds all problems.
+    pub fn observes(
+        mut self,
+        observe: impl Fn(&K, &Context<K, S>) -> Report<K::Status> + Send + Sync + 'static,
+    ) -> Self {
+        self.options.observe = Some(Box::new(observe));
+        self
+    }
+
+    /// Calls `demoted` when this process has lost its leadership and its reconciles have ended, so that an operator can forget what
+    /// they have learnt: another process leads now, and gauges about the work of reconciles must not keep their last values.
+    pub fn on_demotion(mut self, demoted: impl Fn() + Send + Sync + 'static) -> Self {
+        self.options.demoted = Some(Box::new(demoted));
         self
     }
 

@@ -8,7 +8,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use workloads::Fence;
 
-/// The right to write, which is checked as the last step before a write is sent. Clones share it.
+/// The right to write, which is checked as the last step before a write is sent, and which a write carries in its extensions while it
+/// waits for its turn. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leading {
     /// `None` where there is no election.

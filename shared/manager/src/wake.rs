@@ -20,6 +20,8 @@ pub(crate) enum Cause<'a> {
     Resync,
     /// A resource is served again, or for the first time.
     Served,
+    /// The object waited for a list when this process lost its leadership.
+    Demotion,
     /// The time of day has jumped.
     Clock,
     /// The object's last reconcile requested a requeue after this time, or the API server did.
@@ -76,6 +78,7 @@ impl fmt::Display for Cause<'_> {
             Self::Answer => f.write_str("an answer shows a change"),
             Self::Resync => f.write_str("resync"),
             Self::Served => f.write_str("a resource is served again"),
+            Self::Demotion => f.write_str("the leadership is lost"),
             Self::Clock => f.write_str("the clock has jumped"),
             Self::RequeueAfter(wait) => write!(f, "requeue after {wait:?}"),
             Self::Failure => f.write_str("failure"),

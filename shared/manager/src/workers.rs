@@ -41,6 +41,7 @@ impl Workers {
             () = &mut lost => {
                 warn();
                 running.shutdown().await;
+                self.controllers.iter().for_each(Running::demote);
             }
             () = stop.cancelled() => {
                 let finished = self.finish(running);

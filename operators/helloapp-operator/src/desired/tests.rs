@@ -172,6 +172,7 @@ fn only_pods_that_a_spec_can_describe_are_possible() {
         ("/containers/0/securityContext/capabilities", json!({"drop": ["ALL"], "add": ["SYS_ADMIN"]})),
         ("/containers/0/lifecycle", json!({"postStart": {"exec": {"command": ["a"]}}})),
         ("/containers/0/ports", json!([{"containerPort": 80, "hostPort": 80}])),
+        ("/containers/0/ports", json!([{"containerPort": 80, "hostIP": "127.0.0.1"}])),
         ("/volumes", json!([{"name": "a", "hostPath": {"path": "/"}}])),
         ("/securityContext/seccompProfile", json!({"type": "Unconfined"})),
         ("/automountServiceAccountToken", json!(true)),

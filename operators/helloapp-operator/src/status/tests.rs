@@ -67,6 +67,30 @@ fn status_reports_counts_selector_image_and_url() {
     );
 }
 
+/// Its children and its memory are as before.
+#[test]
+fn paused_app_shows_the_present_counts_and_remembers_the_rest() {
+    let stored = json!({
+        "replicas": 3, "readyReplicas": 3, "availableReplicas": 3, "updatedReplicas": 3, "image": "app:1",
+        "url": "http://helloapp-sample.test.svc:80", "lastAvailableTemplate": "{}",
+        "rolledBack": {"generation": 7, "templateHash": "abc", "because": "it crashed"},
+    });
+    let hello = app(&json!({"image": "app:2", "size": 3, "port": 9090, "rollback": "OnStall"}), &stored);
+    let now = NOW.parse().expect("a time");
+    let told = observe(&hello, Some(&deployment([2, 1, 0, 0], ONGOING)), &[], SecurityPolicy::default(), now);
+    let before = hello.status.clone().expect("a status");
+    let expected = HelloAppStatus {
+        replicas: 2,
+        ready_replicas: 0,
+        available_replicas: 0,
+        updated_replicas: 1,
+        label_selector: told.status.label_selector.clone(),
+        ..before
+    };
+    assert_eq!(told.status, expected);
+    assert_eq!(told.health.available.map(|it| it.reason), Some("NoReadyReplicas"));
+}
+
 #[test]
 fn url_is_unset_without_an_owned_service() {
     let hello = app(&json!({"image": "app:2", "port": 8080}), &json!({}));

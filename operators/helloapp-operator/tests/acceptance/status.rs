@@ -147,6 +147,10 @@ async fn paused_object_is_not_reconciled() {
     world.patch::<HelloApp>(NAME, json!({"metadata": {"annotations": {paused: "true"}}, "spec": {"size": 5}})).await;
     world.until_condition::<HelloApp>(NAME, "Ready", "Unknown", "Paused").await;
     assert_eq!(world.get::<Deployment>(NAME).await.and_then(|it| it.spec?.replicas), Some(1));
+    world.roll_out(NAME, 0).await;
+    let shown = async || (world.get::<HelloApp>(NAME).await?.status?.ready_replicas == 0).then_some(());
+    world.until("the status shows that no pod is ready", shown).await;
+    world.until_condition::<HelloApp>(NAME, "Available", "False", "NoReadyReplicas").await;
     world.patch::<HelloApp>(NAME, json!({"metadata": {"annotations": {paused: null}}})).await;
     world.until_deployment(NAME, 5).await;
 }

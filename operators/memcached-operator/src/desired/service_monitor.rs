@@ -116,6 +116,24 @@ mod tests {
         }
     }
 
+    /// The longest duration that Prometheus reads has about 292 years. In each unit, it shows the length of this unit.
+    #[test]
+    fn longest_duration_has_292_years_in_every_unit() {
+        for (most, unit) in [
+            (292, "y"),
+            (15_250, "w"),
+            (106_751, "d"),
+            (2_562_047, "h"),
+            (153_722_867, "m"),
+            (9_223_372_036, "s"),
+            (9_223_372_036_854_u64, "ms"),
+        ] {
+            assert!(milliseconds(&format!("{most}{unit}")).is_some(), "{most}{unit}");
+            assert_eq!(milliseconds(&format!("{}{unit}", most + 1)), None, "one more than {most}{unit}");
+        }
+        assert_eq!(milliseconds("1m30s5ms"), Some(90_005));
+    }
+
     #[test]
     fn no_monitor_without_an_exporter() {
         assert_eq!(of(&json!({"enabled": true}), false), Value::Null);

@@ -5,6 +5,10 @@ use std::{
     time::Instant,
 };
 
+use cache::ObjectKey;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, api::DeleteParams, client::Body};
+use leader_election::{BootClock, Epoch, Leadership};
 use parking_lot::Mutex;
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::{
@@ -12,10 +16,11 @@ use rustls::{
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
 };
 use serde_json::json;
-use tower::ServiceExt;
+use tower::{BoxError, ServiceExt};
+use workloads::Fence;
 
 use super::*;
-use crate::metrics::MetricRegistry;
+use crate::{api::Requests, leading::Leading, metrics::MetricRegistry};
 
 /// kube reads the file again after a minute.
 const REREAD: Duration = Duration::from_mins(1);
@@ -164,4 +169,37 @@ async fn every_request_is_counted() {
         assert_eq!(count, times, "{code} {method}");
     }
     assert_eq!(metrics.client_warnings.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l1_write_that_waits_for_its_turn_while_the_leadership_ends_is_not_sent() {
+    let leading = Leading::elected();
+    let epoch = Epoch { lease_uid: "uid".into(), transitions: 3 };
+    leading.begin(Leadership::scripted(epoch, Arc::new(BootClock), Duration::from_hours(1)));
+    let received: Arc<Mutex<Vec<http::Method>>> = Arc::default();
+    let seen = received.clone();
+    let server = tower::service_fn(move |request: http::Request<Body>| {
+        seen.lock().push(request.method().clone());
+        async { Ok::<_, BoxError>(http::Response::new(Body::from(b"{}".to_vec()))) }
+    });
+    let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
+    let counted = Counted { metrics, host: "api:6443".into(), warnings: Arc::default() };
+    let client = Client::new(layers(counted, Some(Limit::new(1.0, Some(1)))).layer(server), "default");
+    // The runtime's own requests, and those of a reconciler.
+    let requests = Requests::of::<Secret>(client.clone(), "tester", leading.clone());
+    let api: Api<Secret> = Api::namespaced(guarded(client, leading.clone()), "default");
+    let (key, object, parameters) = (ObjectKey::new("default", "a"), json!({}), DeleteParams::default());
+    requests.create(&key, &object).await.expect("the first write is sent at once");
+
+    let ends = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        leading.witness(&Fence { lease: "uid".to_owned(), epoch: 4 });
+    };
+    let writes = async { tokio::join!(requests.create(&key, &object), api.delete("a", &parameters)) };
+    let ((own, reconcilers), ()) = tokio::join!(writes, ends);
+    assert!(matches!(own, Err(crate::Error::NotLeading { .. })), "{own:?}");
+    let error = reconcilers.expect_err("it was not sent");
+    assert!(is_not_leading(&error), "{error:?}");
+    requests.get(&key).await.expect("a former leader may read");
+    assert_eq!(*received.lock(), [http::Method::POST, http::Method::GET]);
 }

@@ -347,7 +347,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let applied = self.observe::<C>(requests, target, &answer)?;
         let before = Before { metadata: &metadata, verified, is_changed, is_lost };
         if adopted {
-            self.report_adoption(&AppliedWrite { requests, target, before, changes: difference.changes });
+            let (changes, kept) = (difference.changes, Vec::new());
+            self.report_adoption(&AppliedWrite { requests, target, before, changes, kept });
         } else {
             self.report_applied::<C>(requests, target, before, difference, &answer)?;
         }
@@ -387,8 +388,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ) -> Result<(), Error> {
         let decode_error = requests.undecodable("read", &target.key);
         let remaining = Difference::read::<C>(answer, requests.manager(), target).map_err(decode_error)?;
-        let changes = applied_changes(difference.changes, &remaining);
-        self.report_changes(&AppliedWrite { requests, target, before, changes });
+        let (changes, kept) = applied_changes(difference.changes, &remaining);
+        self.report_changes(&AppliedWrite { requests, target, before, changes, kept });
         Ok(())
     }
 

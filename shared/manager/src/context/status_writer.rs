@@ -14,7 +14,10 @@ use super::{
     primary::annotation,
 };
 use crate::{
-    conditions::{ConditionContext, External, Health, NotReconciled, Problem, Report, combine, halted, is_true},
+    conditions::{
+        ConditionContext, External, Health, NotReconciled, Problem, Report, combine, halted, is_true, observed,
+    },
+    controller::Observe,
     error::Error,
     events::{EventType, cut},
     reverts::REPORTED,
@@ -97,12 +100,18 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 
     /// Writes conditions that say why the object is not reconciled at the moment. Its other status fields stay, apart from
-    /// [`plans`](Status::clear_plans).
-    pub(crate) async fn halt(&self, halt: &NotReconciled) -> Result<(), Error> {
+    /// [`plans`](Status::clear_plans) and from what the operator still observes.
+    pub(crate) async fn halt(&self, halt: &NotReconciled, observe: Option<&Observe<K, S>>) -> Result<(), Error> {
         let object = self.object();
-        let mut status = object.status().cloned().unwrap_or_default();
+        let mut conditions = halted(halt, self.context(&object));
+        let mut status = match observe.map(|observe| observe(&object, self)) {
+            Some(Report { status, health }) => {
+                observed(&mut conditions, &health, self.context(&object));
+                status
+            }
+            None => object.status().cloned().unwrap_or_default(),
+        };
         status.clear_plans();
-        let conditions = halted(halt, self.context(&object));
         let event = match halt {
             NotReconciled::Paused(message) => (EventType::Normal, "Paused", message.clone()),
             NotReconciled::Invalid(problem) => {
@@ -115,7 +124,9 @@ impl<K: Primary, S: Shared> Context<K, S> {
                 stored.type_ == "Degraded" && stored.reason == problem.kind.reason && stored.message == problem.message
             }
         });
-        if self.write_status(status, conditions, Urgency::Now).await? && !reported {
+        // Later changes are those of pods, which come in bursts.
+        let urgency = if reported { Urgency::MayWait } else { Urgency::Now };
+        if self.write_status(status, conditions, urgency).await? && !reported {
             self.event(event.0, event.1, event.2);
         }
         Ok(())

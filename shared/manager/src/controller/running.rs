@@ -50,6 +50,8 @@ pub(crate) struct Running {
     waiting: Waiting,
     /// Updates the metrics that are computed from objects, before a scrape.
     pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
+    /// The operator's function for the loss of the leadership.
+    demoted: Box<dyn Fn() + Send + Sync>,
     /// Returns the keys of all objects of the kind.
     pub(crate) keys: Box<dyn Fn() -> Vec<ObjectKey> + Send + Sync>,
     /// Runs one worker, which takes keys until the queue is shut down.
@@ -87,9 +89,22 @@ impl Running {
 
     /// Puts the objects into the queue that wait for lists of their namespaces.
     pub(crate) fn wake_waiting(&self) {
+        self.end_wait(&Cause::Served);
+    }
+
+    /// Forgets what reconciles have left behind, after this process has lost its leadership. The objects that wait for lists are for
+    /// the workers of its next term to look at: nothing else wakes them if their lists complete before.
+    pub(crate) fn demote(&self) {
+        self.end_wait(&Cause::Demotion);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(&self.demoted)) {
+            tracing::error!(kind = self.kind, panic = panic_message(&*panic), "on_demotion failed");
+        }
+    }
+
+    fn end_wait(&self, cause: &Cause<'_>) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         for key in waiting {
-            wake(&self.queue, key, Priority::LOW, &Cause::Served);
+            wake(&self.queue, key, Priority::LOW, cause);
         }
     }
 
@@ -116,6 +131,7 @@ impl Running {
             queue,
             waiting: Waiting::default(),
             scrape: Box::new(|_| ()),
+            demoted: Box::new(|| ()),
             keys: Box::new(Vec::new),
             work: Box::new(work),
         }
@@ -140,7 +156,8 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
     fn start(self: Box<Self>, environment: Arc<Environment>) -> (Running, Vec<Work>) {
         let Self { names, streams, children, primary, queue, filter, memory, caches, options, config, reconciler } =
             *self;
-        let ControllerOptions { needs, capabilities, cleanup, gone, scraped, workers, wakes_on: _ } = options;
+        let ControllerOptions { needs, capabilities, cleanup, gone, scraped, demoted, observe, workers, wakes_on: _ } =
+            options;
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
@@ -169,6 +186,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             reconciler,
             cleanup,
             gone,
+            observe,
         });
         let counted = name.clone();
         let streams = streams.into_iter().map(|stream| wake_from(stream, queue.clone(), primary.clone())).collect();
@@ -204,6 +222,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
                 }
                 catch_panic(&mut || objects.by_ref().for_each(drop));
             }),
+            demoted: demoted.unwrap_or_else(|| Box::new(|| ())),
             keys: Box::new(move || primary.store.keys()),
             work: Box::new(move || Box::pin(worker.clone().work())),
         };
@@ -249,6 +268,20 @@ mod tests {
     use workqueue::Outcome;
 
     use super::*;
+
+    fn fail() {
+        panic!("it fails");
+    }
+
+    /// The list for which it waits may complete while this process is a standby.
+    #[tokio::test]
+    async fn object_that_waits_for_a_list_at_a_demotion_is_for_the_next_term_to_look_at() {
+        let running = Running { demoted: Box::new(fail), ..Running::with(WorkQueue::default(), || Box::pin(async {})) };
+        running.waiting.lock().insert(ObjectKey::new("a", "x"));
+        running.demote();
+        assert_eq!(running.count_waiting(), 0);
+        assert_eq!(running.queue.try_get().map(|item| item.key().to_string()).as_deref(), Some("a/x"));
+    }
 
     #[tokio::test]
     async fn namespace_that_comes_back_wakes_its_objects_and_cluster_scoped_ones() {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span, field::Empty};
 use workqueue::{Item, Outcome, Priority, WorkQueue};
 
-use super::{Action, Cleanup, Deletion, Gone, Reconcile, Waiting, WakeFilter};
+use super::{Action, Cleanup, Deletion, Gone, Observe, Reconcile, Waiting, WakeFilter};
 use crate::{
     conditions::{NotReconciled, Problem, ProblemKind},
     context::{Context, ControllerState, Shared, has_finalizer, is_paused, paused_annotation},
@@ -45,6 +45,7 @@ pub(super) struct Worker<K: Primary, S, F> {
     pub(super) reconciler: F,
     pub(super) cleanup: Option<Cleanup<K, S>>,
     pub(super) gone: Option<Gone>,
+    pub(super) observe: Option<Observe<K, S>>,
 }
 
 /// How one reconcile ended.
@@ -218,16 +219,14 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
     /// Reconciles an object that is not being deleted.
     async fn reconcile(&self, object: Arc<K>, context: &Context<K, S>) -> Result<Action, Error> {
         if is_paused(&*object) {
-            let annotation = paused_annotation::<K>();
-            context
-                .halt(&NotReconciled::Paused(format!("Reconciliation is paused by annotation {annotation}")))
-                .await?;
+            let message = format!("Reconciliation is paused by annotation {}", paused_annotation::<K>());
+            context.halt(&NotReconciled::Paused(message), self.observe.as_ref()).await?;
             return Ok(Action::Done);
         }
         match self.run_with_timeout(async { self.reconciler.call(object, context.clone()).await }).await {
             Err(Error::Invalid { field, why }) => {
                 let problem = Problem::new(ProblemKind::INVALID_SPEC, format!("{field}: {why}"));
-                context.halt(&NotReconciled::Invalid(problem)).await?;
+                context.halt(&NotReconciled::Invalid(problem), self.observe.as_ref()).await?;
                 Err(Error::Invalid { field, why })
             }
             result => result,

@@ -102,7 +102,7 @@ async fn attempt(
         ..ObjectMeta::default()
     };
     say(&format!("{} {namespace}/{name}", resource.kind));
-    let created = api.create(&PostParams::default(), &sample).await.map_err(|error| chain(&error))?;
+    let created = api.create(&PostParams::default(), &sample).await.map_err(|error| refused(&error))?;
     let started = tokio::time::Instant::now();
     let ready = tokio::time::timeout(timeout, await_condition(api.clone(), &name, is_ready())).await;
     let seconds = started.elapsed().as_secs_f64();
@@ -122,6 +122,20 @@ async fn attempt(
         Ok(Err(error)) => verdict.and(Err(format!("while it was deleted: {}", chain(&error)))),
         Err(_) => verdict.and(Err(format!("still there {} s after it was deleted", timeout.as_secs()))),
     }
+}
+
+/// Why the API server refused a sample, and what to do about it.
+fn refused(error: &kube::Error) -> String {
+    let advice = match error {
+        kube::Error::Api(status) if status.message.contains("failed calling webhook") => {
+            ": check that the operator's pods are ready, and that the API server reaches the port of their webhooks"
+        }
+        kube::Error::Api(status) if status.message.contains("could not find the requested resource") => {
+            ": check that the CustomResourceDefinitions of the operator are installed"
+        }
+        _ => "",
+    };
+    format!("{}{advice}", chain(error))
 }
 
 /// Returns the sample and its resource.
@@ -195,5 +209,29 @@ fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn refusal_says_what_to_do() {
+        let refusal = |code, message: &str| {
+            let status = Status { code, message: message.to_owned(), ..Status::default() };
+            refused(&kube::Error::Api(Box::new(status)))
+        };
+        let webhook = refusal(500, "Internal error occurred: failed calling webhook \"a\": connection refused");
+        assert!(
+            webhook.contains("connection refused") && webhook.contains("check that the operator's pods"),
+            "{webhook}"
+        );
+        let kind = refusal(404, "the server could not find the requested resource");
+        assert!(kind.contains("check that the CustomResourceDefinitions"), "{kind}");
+        let denied = refusal(403, "admission webhook \"a\" denied the request: size is too large");
+        assert!(denied.contains("size is too large") && !denied.contains("check that"), "{denied}");
     }
 }

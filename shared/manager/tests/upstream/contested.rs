@@ -200,6 +200,22 @@ async fn restores_slowly(mut contest: Contest) {
     contest.calms_down_in(Duration::from_mins(4), "services").await;
 }
 
+/// Keeps a Service with an annotation.
+async fn keep_annotation(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let port = json!([{"name": "a", "port": 1, "protocol": "TCP", "targetPort": 1}]);
+    let service = json!({"metadata": {"annotations": {"zone": "ours"}}, "spec": {"ports": port}});
+    keep_service(&toy, &context, service).await
+}
+
+/// The child differs in the rewritten field too, after every write. That is no reason to restore the contested field at once.
+#[tokio::test(start_paused = true)]
+async fn contested_field_beside_one_that_a_policy_rewrites_is_restored_at_most_once_a_minute() {
+    let model = model();
+    model.mutate("services", |service| service["metadata"]["annotations"]["zone"] = json!("of the policy"));
+    let ours = run(&model, &[], keep_annotation);
+    restores_slowly(Contest::with(model, ours, set_target_port)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn generated_value_that_another_client_replaces_is_restored_at_most_once_a_minute() {
     let model = model();

@@ -1,5 +1,7 @@
 //! The metrics of running controllers.
 
+use std::{collections::BTreeMap, future::pending};
+
 use k8s_openapi::api::core::v1::Service;
 use kube::{
     Api, ResourceExt,
@@ -10,7 +12,10 @@ use model_apiserver::Model;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::kit::{Calls, MOMENT, change, failure, model, put, run, value};
+use crate::{
+    kit::{Calls, MOMENT, change, failure, keep, model, plan, put, run, run_as, until, value},
+    namespaces::filled,
+};
 
 fn results(scrape: &str) -> Vec<(&'static str, Option<f64>)> {
     let of = |result| (result, value(scrape, &total(result)));
@@ -157,4 +162,57 @@ async fn child_writes_and_drift_repairs_are_counted_by_kind() {
     change(&model, "a", 0).await;
     sleep(MOMENT).await;
     assert_eq!(counted(), ["1", "2", "1", "1"]);
+}
+
+/// Gauges that may differ between a former leader and a process that has never led, with the reasons.
+const OF_EACH_PROCESS: &[(&str, &str)] = &[
+    ("process_", "the machine's figures about the process"),
+    ("operator_informer_last_event_timestamp_seconds", "each process has its own watches"),
+    ("workqueue_depth", "a standby collects what the workers of its next term have to look at"),
+];
+
+/// The value of each gauge of a scrape, without those of [`OF_EACH_PROCESS`].
+fn gauges(scrape: &str) -> BTreeMap<&str, &str> {
+    let mut is_gauge = false;
+    let series = scrape.lines().filter(|line| {
+        if let Some(declared) = line.strip_prefix("# TYPE ") {
+            is_gauge = declared.ends_with(" gauge");
+        }
+        is_gauge && !line.starts_with('#') && !OF_EACH_PROCESS.iter().any(|(name, _)| line.starts_with(name))
+    });
+    series.filter_map(|line| line.rsplit_once(' ')).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn gauges_of_a_former_leader_are_those_of_a_standby() {
+    let model = filled();
+    let flags = ["--leader-elect", "--leader-election-namespace=default", "--watch-namespaces=one,two"];
+    let start = |name| {
+        run_as(&model, name, &flags, |toy, context| async move {
+            keep(toy, context).await?;
+            pending().await
+        })
+    };
+    let refused = "before list services.core two/* -> answer 403";
+    plan(&model, refused);
+    let former = start("toys-1");
+    sleep(10 * MOMENT).await;
+    let leading = former.scrape();
+    for gauge in [
+        r#"leader_election_master_status{name="controller-manager.operators"}"#,
+        r#"controller_runtime_active_workers{controller="toy"}"#,
+        r#"operator_waiting_objects{kind="Toy"}"#,
+    ] {
+        assert_eq!(value(&leading, gauge), Some(1.0), "{gauge}: {leading}");
+    }
+    assert!(value(&leading, r#"workqueue_unfinished_work_seconds{controller="toy",name="toy"}"#) > Some(1.0));
+
+    plan(&model, &format!("{refused}; before * leases.coordination.k8s.io -> drop"));
+    let active = || value(&former.scrape(), r#"controller_runtime_active_workers{controller="toy"}"#);
+    until("it no longer works", || active() == Some(0.0)).await;
+    let standby = start("toys-2");
+    sleep(10 * MOMENT).await;
+    let (former, standby) = (former.scrape(), standby.scrape());
+    assert!(gauges(&standby).len() > 10, "{standby}");
+    assert_eq!(gauges(&former), gauges(&standby));
 }

@@ -1,7 +1,10 @@
 //! Slows down the writes to a child whose fields another client changes again and again, or that it deletes or replaces again and
 //! again, see [`Reverts`]. A contest ends when other clients leave the child alone for two minutes.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use cache::{
     ManagedFields, ObjectKey,
@@ -25,6 +28,8 @@ pub(in crate::context) struct Contest {
     wanted: Wanted,
     /// By the path of the field.
     fields: BTreeMap<String, Field>,
+    /// The paths of the fields that the last revert could not change. They differ in every answer, so they are no reason to write.
+    kept: BTreeSet<String>,
     /// Creations of the child after another client had deleted it, or had created it with another value of an immutable field.
     creations: Reverts,
     /// That field, in one word.
@@ -57,12 +62,14 @@ struct Field {
 }
 
 impl Contest {
-    /// When a write of these fields may be sent: at once, if it includes a field that has not been reverted recently.
+    /// When a write of these fields may be sent: at once, if it includes a field that has not been reverted recently. A field that
+    /// the cluster keeps does not count.
     fn due(&self, wanted: Wanted, changes: &[Change]) -> Option<Instant> {
         if self.wanted.is_another(wanted) {
             return None;
         }
-        let due = changes.iter().map(|change| self.fields.get(&change.path.to_string())?.reverts.due());
+        let paths = changes.iter().map(|change| change.path.to_string()).filter(|path| !self.kept.contains(path));
+        let due = paths.map(|path| self.fields.get(&path)?.reverts.due());
         due.min().flatten()
     }
 
@@ -97,6 +104,9 @@ impl Contest {
     fn expire(&mut self, wanted: Wanted, now: Instant) {
         let is_another = self.wanted.is_another(wanted);
         self.fields.retain(|_, field| !is_another && !field.reverts.is_over(now));
+        if self.fields.is_empty() {
+            self.kept.clear();
+        }
         if is_another || self.creations.is_over(now) {
             self.creations = Reverts::default();
             self.replaced = None;
@@ -177,14 +187,18 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     /// Records a revert. Returns whether the status reports these fields as contested from now on.
     pub(super) fn record_revert(&self, write: &AppliedWrite<'_>) -> bool {
-        let AppliedWrite { requests, target, before, changes } = write;
+        let AppliedWrite { requests, target, before, changes, kept } = write;
         let changed = changes.iter().map(|change| {
             let other = other_client(&change.path, requests.manager(), &before.metadata.managed_fields);
             (change.path.to_string(), other)
         });
         let (child, wanted) = ((requests.kind().to_owned(), target.key.clone()), self.wanted(target));
+        let kept = kept.iter().map(|change| change.path.to_string()).collect();
         let most = self.controller.memory.modify(&self.reconciliation.key, |it| {
-            it.contests.entry(child).or_default().record(wanted, changed, Instant::now())
+            let contest = it.contests.entry(child).or_default();
+            let most = contest.record(wanted, changed, Instant::now());
+            contest.kept = kept;
+            most
         });
         if most >= REPORTED {
             self.controller.children.waited(requests.kind());
@@ -287,6 +301,20 @@ mod tests {
         let other = Wanted { generation: 2, desired: 2 };
         assert_eq!(contest.due(other, &changes(&["a"])), None, "a user wants something else now");
         contest.expire(WANTED, now + Duration::from_secs(8) + CALM);
+        assert_eq!(contest, Contest { wanted: WANTED, ..Contest::default() });
+    }
+
+    #[test]
+    fn field_that_the_cluster_keeps_does_not_hasten_the_others() {
+        let (mut contest, now) = (Contest::default(), Instant::now());
+        for _ in 0..5 {
+            record(&mut contest, &["a"], now);
+        }
+        contest.kept = changes(&["kept"]).iter().map(|change| change.path.to_string()).collect();
+        let due = now + Duration::from_secs(8);
+        assert_eq!(contest.due(WANTED, &changes(&["a", "kept"])), Some(due));
+        assert_eq!(contest.due(WANTED, &changes(&["a", "b", "kept"])), None, "b is new");
+        contest.expire(WANTED, due + CALM);
         assert_eq!(contest, Contest { wanted: WANTED, ..Contest::default() });
     }
 

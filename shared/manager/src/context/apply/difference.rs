@@ -61,8 +61,7 @@ impl Difference {
     }
 }
 
-/// Returns the changes of `tried` that took effect: nothing differs there any more.
-pub(super) fn applied_changes(mut tried: Vec<Change>, left: &Difference) -> Vec<Change> {
-    tried.retain(|change| !left.changes.iter().any(|left| left.path == change.path));
-    tried
+/// Returns the changes of `tried` that took effect, and then those that did not: the object still differs there.
+pub(super) fn applied_changes(tried: Vec<Change>, left: &Difference) -> (Vec<Change>, Vec<Change>) {
+    tried.into_iter().partition(|change| !left.changes.iter().any(|left| left.path == change.path))
 }

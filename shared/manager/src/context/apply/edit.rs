@@ -50,10 +50,10 @@ impl<K: Primary, S: Shared> Context<K, S> {
         self.controller.children.wrote(requests.kind(), Written::Updated);
         let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&decode_error)?;
         let is_all = left.remains_after(&changes);
-        let changes = applied_changes(changes, &left);
+        let (changes, kept) = applied_changes(changes, &left);
         let before =
             Before { metadata: &metadata, verified: known.verified, is_changed: known.is_changed(), is_lost: false };
-        self.report_changes(&AppliedWrite { requests, target, before, changes });
+        self.report_changes(&AppliedWrite { requests, target, before, changes, kept });
         // If more is left, another manager holds a field with the right value, or the cache lagged behind.
         if is_all { self.observe::<C>(requests, target, &answer).map(Some) } else { Ok(None) }
     }

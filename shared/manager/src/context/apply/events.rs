@@ -27,6 +27,8 @@ pub(super) struct AppliedWrite<'a> {
     pub(super) before: Before<'a>,
     /// The changes that took effect.
     pub(super) changes: Vec<Change>,
+    /// The changes that did not: a policy of the cluster keeps these fields as they are.
+    pub(super) kept: Vec<Change>,
 }
 
 /// What was known of a child before a write.
@@ -122,7 +124,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     /// Emits the events for the changes of a write.
     pub(super) fn report_changes(&self, write: &AppliedWrite<'_>) {
-        let AppliedWrite { requests, target, before: Before { metadata, is_lost, .. }, changes } = write;
+        let AppliedWrite { requests, target, before: Before { metadata, is_lost, .. }, changes, .. } = write;
         if changes.is_empty() {
             return;
         }
