@@ -1,4 +1,5 @@
-//! A cache of review answers with a TTL for each. Concurrent lookups of a key share one review.
+//! A cache of review answers with a TTL for each. Concurrent lookups of a key by clients of one origin share one review. Those of
+//! another origin do not: the review waits for a place in the share of one origin, which may be used up.
 
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -7,6 +8,7 @@ use futures::{
     future::{BoxFuture, Shared, WeakShared},
 };
 use parking_lot::{Mutex, MutexGuard};
+use serving::Origin;
 use tokio::time::Instant;
 
 use crate::{ReviewError, lane::Unanswered};
@@ -31,6 +33,9 @@ pub(crate) trait Verdict {
     fn rank(&self) -> Rank;
 }
 
+/// A question, and the origin of those who wait for its answer. Requests without a known client have no origin.
+type Asked = (Key, Option<Origin>);
+
 type InFlight<V> = BoxFuture<'static, Result<V, Unanswered>>;
 
 /// A cache of at most `limit` answers.
@@ -42,8 +47,8 @@ pub(crate) struct Cache<V> {
 struct State<V> {
     /// Expired answers stay until there is no place: one that has let a request pass tells that its client is known.
     answers: HashMap<Key, Remembered<V>>,
-    /// Reviews that have no answer yet, by key, with their numbers. The callers own them.
-    in_flight: HashMap<Key, (u64, WeakShared<InFlight<V>>)>,
+    /// Reviews that have no answer yet, with their numbers. The callers own them.
+    in_flight: HashMap<Asked, (u64, WeakShared<InFlight<V>>)>,
     /// The number of the last review.
     last: u64,
 }
@@ -61,11 +66,12 @@ impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
     }
 
     /// Returns the cached answer, or else the one of `ask`, which learns whether an earlier answer has let a request pass.
-    /// Concurrent callers share one call of `ask`, which ends when all of them are cancelled. `lasts` gives the TTL of an answer.
+    /// Concurrent callers of one origin share one call of `ask`, which ends when all of them are cancelled. `lasts` gives the TTL of an answer.
     /// Errors are not cached.
     pub(crate) async fn get<F>(
         &self,
         key: Key,
+        of: Option<Origin>,
         lasts: impl Fn(&V) -> Duration + Send + 'static,
         ask: impl FnOnce(bool) -> F,
     ) -> (Result<V, Unanswered>, Known)
@@ -81,14 +87,14 @@ impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
                 return (Ok(answer.clone()), Known::Remembered);
             }
             let was_admitted = earlier.is_some_and(|it| it.rank == Rank::Admitted);
-            if let Some(flight) = state.in_flight.get(&key).and_then(|(_, flight)| flight.upgrade()) {
+            if let Some(flight) = state.in_flight.get(&(key, of)).and_then(|(_, flight)| flight.upgrade()) {
                 (flight, Known::Shared)
             } else {
                 state.last += 1;
                 let number = state.last;
-                let flight = self.ask(key, number, lasts, ask(was_admitted));
+                let flight = self.ask((key, of), number, lasts, ask(was_admitted));
                 if let Some(weak) = flight.downgrade() {
-                    state.in_flight.insert(key, (number, weak));
+                    state.in_flight.insert((key, of), (number, weak));
                 }
                 (flight, Known::Reviewed)
             }
@@ -108,7 +114,7 @@ impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
 
     fn ask<F>(
         &self,
-        key: Key,
+        asked: Asked,
         number: u64,
         lasts: impl Fn(&V) -> Duration + Send + 'static,
         answer: F,
@@ -118,13 +124,13 @@ impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
     {
         let (state, limit) = (self.state.clone(), self.limit);
         // Dropped also after an error, a panic or a cancellation, so that the next caller can ask again.
-        let end = EndOfFlight { key, number, state: self.state.clone() };
+        let end = EndOfFlight { asked, number, state: self.state.clone() };
         let answered = async move {
             let _end = end;
             let panicked = |_| Err(Unanswered::Failed(ReviewError("the review panicked".to_owned())));
             let answer = AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(panicked)?;
             let until = Instant::now() + lasts(&answer);
-            lock(&state).remember(limit, key, answer.clone(), until);
+            lock(&state).remember(limit, asked.0, answer.clone(), until);
             Ok(answer)
         };
         answered.boxed().shared()
@@ -163,7 +169,7 @@ impl<V: Verdict> State<V> {
 }
 
 struct EndOfFlight<V> {
-    key: Key,
+    asked: Asked,
     number: u64,
     state: Arc<Mutex<State<V>>>,
 }
@@ -171,9 +177,9 @@ struct EndOfFlight<V> {
 impl<V> Drop for EndOfFlight<V> {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
-        // After a cancellation, another review of the same key may have begun.
-        if state.in_flight.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
-            state.in_flight.remove(&self.key);
+        // After a cancellation, another review of the same question may have begun.
+        if state.in_flight.get(&self.asked).is_some_and(|(number, _)| *number == self.number) {
+            state.in_flight.remove(&self.asked);
         }
     }
 }
@@ -210,7 +216,7 @@ mod tests {
     }
 
     async fn get(cache: &Cache<u8>, n: u8, lasts: Duration) -> Known {
-        let (answer, known) = cache.get(key(n), move |_| lasts, move |_| async move { Ok(n) }).await;
+        let (answer, known) = cache.get(key(n), None, move |_| lasts, move |_| async move { Ok(n) }).await;
         assert_eq!(answer, Ok(n));
         known
     }
@@ -238,7 +244,7 @@ mod tests {
                         permits.acquire().await.unwrap().forget();
                         Ok(7)
                     };
-                    cache.get(key(1), |_| MINUTE, ask).await.0
+                    cache.get(key(1), None, |_| MINUTE, ask).await.0
                 })
             })
             .collect();
@@ -256,9 +262,9 @@ mod tests {
     async fn errors_and_panics_are_not_cached() {
         let cache = Cache::<u8>::new(10);
         let failed = || Err(Unanswered::Failed(ReviewError("away".to_owned())));
-        let (answer, _) = cache.get(key(1), |_| MINUTE, |_| async move { failed() }).await;
+        let (answer, _) = cache.get(key(1), None, |_| MINUTE, |_| async move { failed() }).await;
         assert_eq!(answer, failed());
-        let (answer, _) = cache.get(key(1), |_| MINUTE, |_| async { panic!("in a review") }).await;
+        let (answer, _) = cache.get(key(1), None, |_| MINUTE, |_| async { panic!("in a review") }).await;
         assert!(answer.is_err());
         assert_eq!(get(&cache, 1, MINUTE).await, Known::Reviewed);
     }
@@ -293,7 +299,7 @@ mod tests {
             was_known = was_admitted;
             async { Ok(TOKENS) }
         };
-        let (_, known) = cache.get(key(TOKENS), |_| MINUTE, ask).await;
+        let (_, known) = cache.get(key(TOKENS), None, |_| MINUTE, ask).await;
         assert_eq!((known, was_known), (Known::Reviewed, true));
         for n in TOKENS + 1..=u8::MAX {
             get(&cache, n, 5 * MINUTE).await;

@@ -146,7 +146,7 @@ impl Guard {
             let (reviewer, token) = (self.reviewer.clone(), token.to_owned());
             async move { lane.review(of, review, reviewer.token(&token)).await.map(|user| user.map(Arc::new)) }
         };
-        let (answer, known) = self.tokens.get(key, lasts, ask).await;
+        let (answer, known) = self.tokens.get(key, of, lasts, ask).await;
         self.metrics.reviewed("token", known, answer.as_ref().map(Option::is_some));
         let user = answer.map_err(|why| unavailable(why, &self.failures))?.ok_or(Refusal::Unauthorized)?;
         Ok((user, Some(key)))
@@ -165,7 +165,7 @@ impl Guard {
             let (user, wish) = (user.clone(), wish.clone());
             async move { lane.review(of, review, reviewer.access(&user, &wish)).await }
         };
-        let (answer, known) = self.accesses.get(key, lasts, ask).await;
+        let (answer, known) = self.accesses.get(key, of, lasts, ask).await;
         self.metrics.reviewed("access", known, answer.as_ref().map(|decision| decision.allowed));
         let Decision { allowed, reason } = answer.map_err(|why| unavailable(why, &self.failures))?;
         if allowed {

@@ -120,6 +120,26 @@ async fn flood_of_unknown_tokens_of_one_address_keeps_out_no_new_client_of_anoth
     drop(flood);
 }
 
+/// The flood has used up the share of its address, so that the new token waits there.
+#[tokio::test(start_paused = true)]
+async fn client_with_the_token_of_another_address_does_not_wait_in_the_share_of_that_address() {
+    let reviewer = Arc::new(Slow::default());
+    let guard = guard(&reviewer);
+    let parts: Vec<_> = (0..8).map(|n| from("10.0.0.1:1", &format!("made-up-{n}"))).collect();
+    let mut flood: FuturesUnordered<_> = parts.iter().map(|parts| guard.admit(parts, false)).collect();
+    assert!(flood.next().now_or_never().is_none());
+    assert_eq!(reviewer.running.load(Ordering::Relaxed), 4, "half of the slots");
+    let (behind, beside) = (from("10.0.0.1:2", "ann"), from("10.0.0.2:1", "ann"));
+    let mut behind = Box::pin(guard.admit(&behind, false));
+    assert!(futures::poll!(&mut behind).is_pending(), "no slot of its address is left");
+    let beside = tokio::time::timeout(Duration::from_secs(5), guard.admit(&beside, false)).await;
+    assert!(matches!(beside, Ok(Ok(_))), "{beside:?}");
+    assert!(futures::poll!(&mut behind).is_pending(), "the other address lends it no slot");
+    drop(flood);
+    let behind = tokio::time::timeout(Duration::from_secs(5), behind).await;
+    assert!(matches!(behind, Ok(Ok(_))), "{behind:?}");
+}
+
 /// Knows every token: that of `ann`, who may read, and any number of tokens of another user, who may not. Once it stalls, it
 /// answers only for `ann`.
 #[derive(Default)]
