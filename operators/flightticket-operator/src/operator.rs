@@ -88,7 +88,7 @@ pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> De
     let polling = Arc::new(Polling::every(config.poll_interval));
     let left = polling.clone();
     let (wake, woken) = unbounded();
-    let gauges = metrics::gauges(manager.metrics(), client.clone());
+    let (gauges, former) = (metrics::gauges(manager.metrics(), client.clone()), client.clone());
     Controller::of::<FlightTicket>()
         .config(controller::Booking { client: client.ok_or_else(|| lack(config)), polling, wake })
         .index(controller::SHOWN, |ticket| {
@@ -100,6 +100,7 @@ pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> De
         .on_delete(FINALIZER, controller::clean_up)
         .on_gone(move |key| left.forget(key))
         .on_scrape(gauges)
+        .on_demotion(move || former.iter().for_each(Client::forget))
         .reconcile(controller::reconcile)
 }
 

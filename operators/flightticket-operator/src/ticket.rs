@@ -141,7 +141,7 @@ impl Claim {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::samples::{self, UID};
@@ -172,6 +172,23 @@ mod tests {
         assert_eq!(demand(annotated("other"), false), seed);
         let known = demand(samples::seed(), true);
         assert_eq!(demand(annotated(BOOKING_ID), true), known, "the operator itself writes it");
+    }
+
+    #[test]
+    fn only_requests_of_users_and_the_loss_of_ready_end_a_wait() {
+        let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": "A", "message": "", "lastTransitionTime": "2026-11-21T12:00:00Z"});
+        let reported =
+            |types: &[&str]| json!({"conditions": types.iter().map(|it| condition(it)).collect::<Vec<Value>>()});
+        let intent =
+            |metadata: Value, status: Value| samples::with(&json!({"metadata": metadata, "status": status})).intent();
+        let both = || reported(&["Ready", "Synced"]);
+        let usual = intent(json!({}), both());
+        assert_eq!(intent(json!({}), reported(&["Ready"])), usual);
+        assert_eq!(intent(json!({"labels": {"a": "b"}}), both()), usual);
+        assert_ne!(intent(json!({}), reported(&["Synced"])), usual);
+        for name in [REQUESTED, FORCE_DELETE, RETRY] {
+            assert_ne!(intent(json!({"annotations": {name: "true"}}), both()), usual, "{name}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Shares the provider among the namespaces. Pure: the time is an argument.
 //!
-//! Each namespace has its own circuit breaker. Two limits are shared:
+//! Each namespace has its own circuit breaker, and its own memory of refused credentials. All namespaces have the same credentials,
+//! but a provider may refuse them for a single booking: that must not stop the other namespaces. If it refuses them for all, each
+//! namespace finds that out with one request. Two limits are shared:
 //!
 //! - The *places*: how many tickets may use the provider at once. A namespace gets another place only while it has fewer than are
 //!   free, and only one while its requests fail. So one namespace gets at most half of the places, and a place is left for each of
@@ -15,12 +17,17 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::circuit::{Circuit, Open};
+use super::{
+    Refusal,
+    circuit::{Circuit, Open},
+};
 
 /// Minimum time between two requests.
 pub(crate) const SPACING: Duration = Duration::from_millis(50);
 /// Maximum time until a ticket without a place tries again.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How long a namespace does not send refused credentials again, unless they change.
+const REFUSED: Duration = Duration::from_secs(55);
 
 /// What each namespace uses of the provider.
 #[derive(Debug)]
@@ -43,10 +50,19 @@ pub(crate) struct Admission {
 struct Share {
     places: usize,
     circuit: Circuit,
+    refused: Option<Refused>,
     /// The number of its last turn.
     last_turn: u64,
     /// When the last ticket without a place tries again.
     last_retry: Option<Instant>,
+}
+
+/// Credentials that the provider refused.
+#[derive(Debug)]
+struct Refused {
+    token: Option<String>,
+    until: Instant,
+    refusal: Refusal,
 }
 
 /// A request that waits for its turn.
@@ -83,6 +99,19 @@ impl Admission {
     pub(crate) fn leave(&mut self, namespace: &str) {
         let share = self.share(namespace);
         share.places = share.places.saturating_sub(1);
+    }
+
+    /// Returns the refusal if the provider has just refused the same credentials to this namespace, so that thousands of tickets do
+    /// not all send them.
+    pub(crate) fn refused_before(&mut self, namespace: &str, token: Option<&str>, now: Instant) -> Option<Refusal> {
+        let refused = &mut self.share(namespace).refused;
+        refused.take_if(|it| it.token.as_deref() != token || now >= it.until);
+        refused.as_ref().map(|it| it.refusal.clone())
+    }
+
+    /// Notes that the provider refused the credentials.
+    pub(crate) fn refused(&mut self, namespace: &str, token: Option<String>, refusal: &Refusal, now: Instant) {
+        self.share(namespace).refused = Some(Refused { token, until: now + REFUSED, refusal: refusal.clone() });
     }
 
     /// Lets a request of this namespace through its circuit breaker.
@@ -154,6 +183,7 @@ impl Admission {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::booking::Why;
 
     /// Returns how many places a namespace gets if it wants all.
     fn crowd(admission: &mut Admission, namespace: &str) -> usize {
@@ -235,6 +265,22 @@ mod tests {
         let (first, second) = (admission.wait("a"), admission.wait("a"));
         admission.forget(first);
         assert_eq!(admission.turn(second, now), Ok(()));
+    }
+
+    #[test]
+    fn refused_credentials_are_not_sent_again_by_their_namespace() {
+        let (mut admission, now) = (Admission::with_places(8), Instant::now());
+        let refusal =
+            Refusal { why: Why::Credentials, code: "UNAUTHENTICATED".to_owned(), detail: String::new(), status: 401 };
+        admission.refused("a", Some("old".to_owned()), &refusal, now);
+        let last = now + REFUSED - Duration::from_millis(1);
+        assert_eq!(admission.refused_before("b", Some("old"), now), None);
+        assert_eq!(admission.refused_before("a", Some("old"), last), Some(refusal.clone()));
+        assert_eq!(admission.refused_before("a", Some("old"), now + REFUSED), None);
+
+        admission.refused("a", Some("old".to_owned()), &refusal, now);
+        assert_eq!(admission.refused_before("a", Some("new"), now), None);
+        assert_eq!(admission.refused_before("a", Some("old"), now), None, "a refusal ends with a change of the token");
     }
 
     #[test]

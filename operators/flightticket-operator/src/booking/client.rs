@@ -10,13 +10,10 @@ use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    Failure, Outcome, Refusal, Request, Transport, Unknown, Why,
+    Failure, Outcome, Request, Transport, Unknown, Why,
     admission::{Admission, Waiter},
     wire,
 };
-
-/// How long the client does not send refused credentials again, unless they change.
-const REFUSED: Duration = Duration::from_secs(55);
 
 /// The address of the provider and the credentials.
 #[derive(Debug, Clone)]
@@ -55,15 +52,7 @@ struct Inner {
     settings: Settings,
     transport: Box<dyn Transport>,
     admission: Mutex<Admission>,
-    refused: Mutex<Option<Refused>>,
     metrics: Metrics,
-}
-
-/// Credentials that the provider refused. They are the same for all namespaces, so no request is sent with them.
-struct Refused {
-    token: Option<String>,
-    until: Instant,
-    refusal: Refusal,
 }
 
 impl Client {
@@ -73,7 +62,6 @@ impl Client {
             admission: Mutex::new(Admission::with_places(settings.places)),
             settings,
             transport: Box::new(transport),
-            refused: Mutex::default(),
             metrics: Metrics::new(registry),
         }))
     }
@@ -99,6 +87,11 @@ impl Client {
         admission.retain(namespaces);
         let open = i64::try_from(admission.open_circuits()).unwrap_or(i64::MAX);
         self.0.metrics.circuit_open.with_label_values::<&str>(&[]).set(open);
+    }
+
+    /// Forgets what the provider answered to each namespace. To be called when this process sends no requests any more.
+    pub(crate) fn forget(&self) {
+        self.0.admission.lock().retain(&BTreeSet::new());
     }
 
     async fn send(&self, request: &Request, token: Option<&str>) -> Outcome {
@@ -129,28 +122,18 @@ impl Client {
             }
         }
     }
-
-    /// Returns the refusal if the provider has just refused the same token, so that thousands of tickets do not all send it.
-    fn refused_before(&self, token: Option<&str>) -> Option<Refusal> {
-        let mut refused = self.0.refused.lock();
-        let is_same = |it: &Refused| it.token.as_deref() == token && Instant::now() < it.until;
-        if refused.as_ref().is_some_and(|it| !is_same(it)) {
-            *refused = None;
-        }
-        refused.as_ref().map(|it| it.refusal.clone())
-    }
 }
 
 impl Place {
     /// Sends a request, after a wait for its turn. Every error becomes an [`Outcome`].
     pub async fn ask(&self, request: &Request) -> Outcome {
         let Self { client, namespace } = self;
-        let Inner { settings, metrics, admission, refused, .. } = &*client.0;
+        let Inner { settings, metrics, admission, .. } = &*client.0;
         let token = match settings.token.read().await {
             Ok(token) => token,
             Err(why) => return unknown(why, None),
         };
-        if let Some(refusal) = client.refused_before(token.as_deref()) {
+        if let Some(refusal) = admission.lock().refused_before(namespace, token.as_deref(), Instant::now()) {
             return Outcome::Refused(refusal);
         }
         if let Err(open) = admission.lock().pass_circuit(namespace, Instant::now()) {
@@ -170,7 +153,7 @@ impl Place {
         if let Outcome::Refused(refusal) = &outcome
             && refusal.why == Why::Credentials
         {
-            *refused.lock() = Some(Refused { token, until: Instant::now() + REFUSED, refusal: refusal.clone() });
+            admission.lock().refused(namespace, token, refusal, Instant::now());
         }
         outcome
     }

@@ -118,3 +118,49 @@ fn ticket_that_observes_cancels_nothing() {
         }
     }
 }
+
+#[test]
+fn postponed_deletion_keeps_what_an_earlier_poll_has_reported() {
+    let postponed = |patch: Value| {
+        let ticket = ticket(&patch);
+        let cancellation = Cancellation::of(&ticket, SoFar::default(), None);
+        assert!(cancellation.needs_provider());
+        let update = cancellation.postponed();
+        assert_eq!(update.status.settled, None);
+        said(&End::Waiting(Box::new(update), Wait::Poll))
+    };
+    assert_eq!(postponed(json!({})), "Cancelling Some(false)/Cancelling Poll");
+    let rejected = json!({"phase": "Rejected", "settled": "1-a"});
+    assert_eq!(postponed(json!({"status": rejected})), "Cancelling Some(false)/Cancelling Poll");
+    let ready = json!({
+        "type": "Ready", "status": "Unknown", "reason": "ProviderUnavailable", "message": "",
+        "lastTransitionTime": "2026-11-21T12:00:00Z",
+    });
+    let cancelling = json!({"phase": "Cancelling", "bookingId": "BK-1", "reference": UID, "conditions": [ready]});
+    assert_eq!(postponed(json!({"status": cancelling})), "Cancelling None/ProviderUnavailable Poll");
+    let kept = ticket(&json!({"spec": {"deletionPolicy": "Retain"}}));
+    assert!(!Cancellation::of(&kept, SoFar::default(), None).needs_provider());
+}
+
+#[test]
+fn booking_that_cannot_be_cancelled_is_told_instead_of_an_earlier_one() {
+    let status = json!({"phase": "Booked", "bookingId": "BK-2", "attempt": 1, "reference": format!("{UID}.1")});
+    let answer = |reference: &str| if reference == UID { closed(Some("BK-1")) } else { refused(Why::Fixed) };
+    let (asked, end) = end(&ticket(&json!({"status": status})), 0, answer);
+    assert_eq!((asked.len(), said(&end).as_str()), (2, "Booking BK-2 cannot be cancelled: flown"));
+}
+
+/// Without a booking of its own in the status, only an annotation names one, and only if the status shows none at all.
+#[test]
+fn annotation_names_the_booking_of_a_ticket_whose_status_was_wiped() {
+    let wiped = json!({"phase": "Pending", "bookingId": null, "reference": null});
+    let of_another = json!({"phase": "Booked", "bookingId": "BK-1", "reference": "other"});
+    for (status, policy, words) in
+        [(&wiped, "Manage", "Booking BK-9 kept"), (&wiped, "Observe", ""), (&of_another, "Manage", "")]
+    {
+        let spec = json!({"managementPolicy": policy, "deletionPolicy": "Retain"});
+        let annotated = json!({"annotations": {BOOKING_ID: "BK-9"}});
+        let ticket = ticket(&json!({"spec": spec, "status": status, "metadata": annotated}));
+        assert_eq!(said(&end(&ticket, 0, |_| panic!("asked")).1), words, "{policy} {status}");
+    }
+}

@@ -12,6 +12,7 @@ use crate::{
 
 mod adoption;
 mod loss;
+mod memory;
 mod observation;
 
 fn booking(state: State) -> Booking {

@@ -209,6 +209,11 @@ impl Office {
         self.started
     }
 
+    /// Returns the metrics of the process that was started first of those that run.
+    pub(crate) fn scrape(&self) -> String {
+        self.processes.first().expect("a process").harness.scrape()
+    }
+
     pub(crate) fn writes(&self) -> usize {
         let is_ours = |it: &&model_apiserver::Entry| {
             it.verb.writes() && it.resource == TICKETS && it.client.starts_with("process")
