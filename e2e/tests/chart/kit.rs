@@ -13,6 +13,9 @@ use installation::{EARLIER, MANAGER_NAMESPACE, earlier_chart};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+/// The number of tests with [`World::drawn`].
+const DRAWN: u64 = 7;
+
 /// A cluster, and the version of Helm that installs the chart there.
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
@@ -23,18 +26,40 @@ pub(crate) struct World {
 impl World {
     /// `None` if no real node can run here.
     pub(crate) fn new(version: Version) -> Option<Self> {
-        let cluster = or_skip(installation::fresh_cluster())?;
+        Self::on(installation::fresh_cluster, version)
+    }
+
+    /// For the tests that take about a minute each, numbered from 0: a run draws one of them by its seed. `INSTALLATIONS=all`, or no seed,
+    /// selects all. `None` also if this run has drawn another one.
+    pub(crate) fn drawn(number: u64, start: impl FnOnce() -> anyhow::Result<Cluster>) -> Option<Self> {
+        assert!(number < DRAWN, "no seed would draw this test");
+        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+        let seed = seed.filter(|_| std::env::var_os("INSTALLATIONS").is_none());
+        if seed.is_some_and(|seed| seed % DRAWN != number) {
+            skip::unasked("this run has drawn another test of releases; INSTALLATIONS=all runs all");
+            return None;
+        }
+        Self::on(start, Version::Four)
+    }
+
+    fn on(start: impl FnOnce() -> anyhow::Result<Cluster>, version: Version) -> Option<Self> {
+        let cluster = or_skip(start())?;
         installation::make_namespace(&cluster).unwrap();
         let mut values = installation::values(&installation::image_for(&cluster).unwrap()).unwrap();
         values["replicas"] = json!(1);
         Some(Self { cluster, helm: Helm::of(version).unwrap(), values })
     }
 
+    /// Runs `helm ARGUMENTS` in this namespace. The error is Helm's standard error.
+    fn try_helm_in(&self, namespace: &str, arguments: &[&str]) -> Result<String, String> {
+        let mut command = self.helm.on(&self.cluster);
+        command.args(arguments).args(["--namespace", namespace]);
+        succeeded(&mut command).map_err(|error| format!("{error:#}"))
+    }
+
     /// Runs `helm ARGUMENTS` in the namespace of the operators. The error is Helm's standard error.
     pub(crate) fn try_helm(&self, arguments: &[&str]) -> Result<String, String> {
-        let mut command = self.helm.on(&self.cluster);
-        command.args(arguments).args(["--namespace", MANAGER_NAMESPACE]);
-        succeeded(&mut command).map_err(|error| format!("{error:#}"))
+        self.try_helm_in(MANAGER_NAMESPACE, arguments)
     }
 
     pub(crate) fn helm(&self, arguments: &[&str]) -> String {
@@ -43,22 +68,39 @@ impl World {
 
     /// Installs the chart in `folder` or upgrades to it, and waits until the operators are ready.
     pub(crate) fn try_upgrade(&self, folder: &Path, more: &[&str]) -> Result<String, String> {
+        self.try_release(("operators", MANAGER_NAMESPACE), folder, more)
+    }
+
+    fn try_release(&self, (name, namespace): (&str, &str), folder: &Path, more: &[&str]) -> Result<String, String> {
         let values = self.helm.values_file(&self.values).unwrap();
         let (folder, values) = (folder.to_str().unwrap(), values.path().to_str().unwrap());
-        let arguments = ["upgrade", "--install", "operators", folder, "--values", values, "--wait", "--timeout=3m"];
-        self.try_helm(&[&arguments, more].concat())
+        let arguments = ["upgrade", "--install", name, folder, "--values", values, "--wait", "--timeout=3m"];
+        self.try_helm_in(namespace, &[&arguments, more].concat())
+    }
+
+    /// Installs the chart as another release, by its name and namespace, or upgrades that release.
+    pub(crate) fn release(&self, (name, namespace): (&str, &str), more: &[&str]) {
+        self.try_release((name, namespace), &chart::folder(), more)
+            .unwrap_or_else(|error| panic!("helm upgrade {name} {more:?}: {error}"));
+    }
+
+    pub(crate) fn uninstall(&self, (name, namespace): (&str, &str)) {
+        self.try_helm_in(namespace, &["uninstall", name, "--wait", "--timeout=3m"])
+            .unwrap_or_else(|error| panic!("helm uninstall {name}: {error}"));
     }
 
     pub(crate) fn upgrade(&self, more: &[&str]) {
         self.try_upgrade(&chart::folder(), more).unwrap_or_else(|error| panic!("helm upgrade {more:?}: {error}"));
     }
 
-    /// Runs `kubectl ARGUMENTS` and returns its output without surrounding white space.
+    /// Runs `kubectl ARGUMENTS` and returns its output without surrounding white space. The error is its standard error.
+    pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
+        let said = succeeded(&mut self.cluster.kubectl(arguments)).map_err(|error| format!("{error:#}"))?;
+        Ok(said.trim().to_owned())
+    }
+
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
-        succeeded(&mut self.cluster.kubectl(arguments))
-            .unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error:#}"))
-            .trim()
-            .to_owned()
+        self.try_kubectl(arguments).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
     }
 
     /// The object; null if it does not exist.

@@ -43,7 +43,11 @@ pub fn scrape(cluster: &Cluster, token: Option<&str>) -> Result<Answer> {
     let path = "--output=jsonpath={.spec.clusterIP}";
     let address =
         succeeded(&mut cluster.kubectl(["get", "service", &service, "--namespace", MANAGER_NAMESPACE, path]))?;
-    let address: IpAddr = address.trim().parse().context("not an address")?;
+    scrape_at(cluster, address.trim().parse().context("not an address")?, token)
+}
+
+/// Requests the metrics from this address of their Service, from inside the cluster's network.
+pub fn scrape_at(cluster: &Cluster, address: IpAddr, token: Option<&str>) -> Result<Answer> {
     let url = format!("https://{}", SocketAddr::new(address, 8443));
     let ask = || -> Result<Answer> {
         cluster.enter_network()?;

@@ -1,6 +1,6 @@
 //! Which permissions a release has, and in which namespaces.
 
-use chart::rendered::Rendered;
+use chart::{NAMESPACE, rendered::Rendered};
 use serde_json::{Value, json};
 
 use crate::{
@@ -90,11 +90,14 @@ fn secret_access_follows_read_secrets_value() {
 fn without_rbac_no_object_is_a_role_or_a_binding() {
     let mut values = everything(FlagSet::all().last().unwrap());
     values["rbac"] = json!({"create": false});
+    values["watchNamespaces"] = json!(["one"]);
     let rendered = render(&values);
     for object in &rendered.objects {
         assert!(!object["kind"].as_str().unwrap().contains("Role"), "{object}");
         let component = &object["metadata"]["labels"]["app.kubernetes.io/component"];
         assert_ne!(component, "smoke-test", "it needs a role: {object}");
+        let namespace = &object["metadata"]["namespace"];
+        assert!(namespace.is_null() || namespace == NAMESPACE, "{object}");
     }
     assert!(!notes(&values, &[]).contains("helm test"));
     assert!(notes(&json!({}), &[]).contains("helm test"));

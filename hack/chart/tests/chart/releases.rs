@@ -1,5 +1,5 @@
-//! What happens to users' objects when Helm rolls a release back or gives it another name, and what a disabled operator leaves. On a
-//! real API server without nodes.
+//! What happens to users' objects when Helm rolls a release back or gives it another name, what a disabled operator leaves, and which
+//! releases may exist beside each other. On a real API server without nodes.
 
 use std::{fs, path::Path};
 
@@ -9,6 +9,7 @@ use chart::{
     helm::{Helm, Version, succeeded},
 };
 use cluster::{Cluster, Nodes, or_skip};
+use controller_manager::OPERATORS;
 use installation::{EARLIER, earlier_chart};
 use serde_json::{Value, json};
 
@@ -119,6 +120,46 @@ fn release_gets_another_name_without_a_loss_of_objects() {
         world.release("renamed", &chart::folder(), &names).expect("later upgrades need no flag");
         let after = world.get(&[OBJECT]);
         assert_eq!((&after["metadata"]["uid"], &after["spec"]), (&before["metadata"]["uid"], &before["spec"]));
+    }
+}
+
+#[test]
+fn second_release_for_a_watched_namespace_is_refused() {
+    for version in Version::ALL {
+        let Some(world) = World::new(version) else { return };
+        for namespace in ["team-a", "team-b"] {
+            succeeded(&mut world.cluster.kubectl(["create", "namespace", namespace])).unwrap();
+        }
+        world.release("one", &chart::folder(), &["--set", "watchNamespaces={team-a}"]).unwrap();
+        let of_one = ["configmaps", "--namespace", "team-a", "--selector=app.kubernetes.io/instance=one"];
+        let marks = || world.get(&of_one)["items"].as_array().unwrap().clone();
+        let before = marks();
+        assert!(!before.is_empty());
+        let second = |namespaces: &str, more: &[&str]| {
+            let namespaces = format!("watchNamespaces={{{namespaces}}}");
+            let watched = ["--set", namespaces.as_str(), "--set", "crds.enabled=false"];
+            world.release("two", &chart::folder(), &[&watched[..], more].concat())
+        };
+        let is_refused = |result: Result<String>| {
+            let error = result.unwrap_err().to_string();
+            let names = ["one-release-per-namespace", "namespace \"team-a\"", "current value is \"one\""];
+            assert!(names.iter().all(|name| error.contains(name)), "{version:?}: {error}");
+        };
+        is_refused(second("team-b,team-a", &[]));
+        let deployments = world.get(&["deployments", "--namespace", NAMESPACE]).to_string();
+        assert!(!deployments.contains("two-operators"), "{version:?}: a part of it is installed: {deployments}");
+
+        second("team-b", &[]).expect("no other release watches this namespace");
+        is_refused(second("team-b,team-a", &[]));
+        assert_eq!(marks(), before, "{version:?}: the second release has changed objects of the first");
+
+        let all_but_foo = OPERATORS.iter().map(|it| it.name()).filter(|name| *name != "foo");
+        let disabled = all_but_foo.map(|name| format!("operators.{name}.enabled=false")).collect::<Vec<_>>().join(",");
+        let only_foo = ["--set", "operators.foo.enabled=true", "--set", disabled.as_str()];
+        second("team-b,team-a", &only_foo).expect("the first release does not run this operator");
+
+        world.helm(&["uninstall", "one"]).unwrap();
+        second("team-a", &[]).expect("the namespace is free");
     }
 }
 

@@ -1,0 +1,139 @@
+//! Tests of a release on clusters with other rules: users that the cluster chooses, the network of the nodes, two families of
+//! addresses.
+
+use std::{fs, net::IpAddr};
+
+use cluster::{Access, IpFamily, or_skip};
+use controller_manager::OPERATORS;
+use installation::{
+    MANAGER, MANAGER_NAMESPACE,
+    metrics::{let_read, scrape_at, token},
+};
+use serde_json::{Value, json};
+
+use crate::kit::World;
+
+/// A user as a cluster may choose it, from the range of a namespace.
+const USER: u32 = 1_000_650_000;
+
+/// Does what the default of such clusters does: pods that name no user get one from the cluster.
+fn choose_users(world: &World) {
+    let policy = json!({
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]},
+        ]},
+        "matchConditions": [{
+            "name": "names-no-user",
+            "expression": "!has(object.spec.securityContext) || !has(object.spec.securityContext.runAsUser)",
+        }],
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": format!(
+            "Object{{spec: Object.spec{{securityContext: Object.spec.securityContext{{runAsUser: {USER}, fsGroup: {USER}}}}}}}"
+        )}}],
+    });
+    let object = |kind: &str, spec: &Value| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "users"}, "spec": spec,
+        })
+    };
+    let binding = json!({"policyName": "users"});
+    let both = [object("MutatingAdmissionPolicy", &policy), object("MutatingAdmissionPolicyBinding", &binding)];
+    world.apply(&json!({"apiVersion": "v1", "kind": "List", "items": both}).to_string());
+    let user = "--output=jsonpath={.spec.securityContext.runAsUser}";
+    let probe = ["run", "probe", "--image=none", "--dry-run=server", user];
+    world.until("the API server follows the policy", |world| world.try_kubectl(&probe) == Ok(USER.to_string()));
+}
+
+/// The programs in the containers of the pod with this uid, each with its user.
+fn programs(pod: &str) -> Vec<(String, String)> {
+    let names = [pod.to_owned(), pod.replace('-', "_")];
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let of_pod = processes.filter_map(|id| {
+        let text = |file: &str| fs::read_to_string(format!("/proc/{id}/{file}")).ok();
+        let group = text("cgroup")?;
+        let is_in_pod = names.iter().any(|name| group.contains(name.as_str()));
+        let user =
+            text("status")?.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.to_owned();
+        is_in_pod.then_some((text("comm")?.trim().to_owned(), user))
+    });
+    // What starts and holds the containers.
+    let of_runtime = ["pause", "runc", "containerd"];
+    of_pod.filter(|(program, _)| !of_runtime.iter().any(|it| program.starts_with(it))).collect()
+}
+
+#[test]
+fn every_container_runs_as_the_user_that_the_cluster_chooses() {
+    let Some(world) = World::drawn(3, installation::fresh_cluster) else { return };
+    let Some(()) = or_skip(world.cluster.require(Access::Machine)) else { return };
+    choose_users(&world);
+    world.upgrade(&["--set", "fixedUserIds=false"]);
+    let samples = OPERATORS.iter().filter(|operator| ["memcached", "helloapp"].contains(&operator.name()));
+    for operator in samples {
+        world.apply(operator.sample());
+    }
+    world.ready("memcached/memcached-sample");
+    world.ready("helloapp/helloapp-sample");
+
+    let mut found = Vec::new();
+    for namespace in [MANAGER_NAMESPACE, "default"] {
+        let pods = world.get(&["pods", "--namespace", namespace, "--field-selector=status.phase=Running"]);
+        for pod in pods["items"].as_array().unwrap() {
+            let programs = programs(pod["metadata"]["uid"].as_str().unwrap());
+            assert!(!programs.is_empty(), "no process of {}", pod["metadata"]["name"]);
+            found.extend(programs);
+        }
+    }
+    let chosen = USER.to_string();
+    let others: Vec<_> = found.iter().filter(|(_, user)| *user != chosen).collect();
+    assert!(others.is_empty(), "these have another user: {others:?}");
+    for program in ["controller-mana", "metrics-proxy", "memcached"] {
+        assert!(found.iter().any(|(name, _)| name == program), "no {program}: {found:?}");
+    }
+    world.tested();
+}
+
+#[test]
+fn release_works_in_the_network_of_the_nodes() {
+    let Some(world) = World::drawn(4, installation::fresh_cluster) else { return };
+    // The restricted standard forbids such pods.
+    let privileged = "pod-security.kubernetes.io/enforce=privileged";
+    world.kubectl(&["label", "--overwrite", "namespace", MANAGER_NAMESPACE, privileged]);
+    let on_nodes = ["--set", "webhooks.hostNetwork=true,metrics.proxy.kind=builtin"];
+    world.upgrade(&on_nodes);
+    world.tested();
+    // The replacement needs the same ports of the same node.
+    world.upgrade(&[&on_nodes[..], &["--set", "podAnnotations.another=pod"]].concat());
+    world.until("only the new pod is left", |world| world.pods().len() == 1);
+    let pod = &world.pods()[0];
+    assert_eq!(pod["metadata"]["annotations"]["another"], "pod");
+    assert_eq!(pod["status"]["podIP"], pod["status"]["hostIP"]);
+    world.tested();
+}
+
+#[test]
+fn dual_stack_services_answer_at_both_addresses() {
+    let Some(world) = World::drawn(5, || installation::cluster_with(IpFamily::Dual)) else { return };
+    world.upgrade(&["--set", "service.ipFamilyPolicy=RequireDualStack"]);
+    let reader = token(&world.cluster, "reader").unwrap();
+    let_read(&world.cluster, "reader").unwrap();
+    let addresses = |service: &Value| -> Vec<IpAddr> {
+        let all = service["spec"]["clusterIPs"].as_array().unwrap();
+        all.iter().map(|it| it.as_str().unwrap().parse().unwrap()).collect()
+    };
+    let services = world.get(&["services", "--namespace", MANAGER_NAMESPACE]);
+    let services = services["items"].as_array().unwrap();
+    assert_eq!(services.len(), 3, "of the webhooks, the metrics and the booking server");
+    for service in services {
+        let families: Vec<bool> = addresses(service).iter().map(IpAddr::is_ipv4).collect();
+        assert_eq!(families, [true, false], "{}", service["metadata"]["name"]);
+    }
+    let name = format!("{MANAGER}-metrics");
+    let metrics = services.iter().find(|it| it["metadata"]["name"] == name.as_str()).unwrap();
+    for address in addresses(metrics) {
+        let answer = scrape_at(&world.cluster, address, Some(&reader)).unwrap();
+        let text = answer.unwrap_or_else(|code| panic!("{address}: {code}"));
+        assert!(text.contains("\nworkqueue_depth{"), "{address}: {text}");
+    }
+    world.tested();
+}

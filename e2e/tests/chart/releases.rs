@@ -1,0 +1,225 @@
+//! Tests of procedures that the chart documents: two releases in one cluster, another topology, and a failed `helm test`.
+
+use cluster::{Access, or_skip};
+use controller_manager::OPERATORS;
+use installation::{
+    MANAGER, MANAGER_NAMESPACE,
+    metrics::{scrape_at, token},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    audit::{Write, writes},
+    kit::World,
+};
+
+const DEFINITION: &str = "memcacheds.memcached.cache.example.com";
+
+/// A release: its name and its namespace.
+type Release = (&'static str, &'static str);
+const A: Release = ("a", "one");
+const B: Release = ("b", "two");
+
+/// The operator of Memcached alone. It has webhooks, a conversion and children.
+fn only_memcached() -> String {
+    let others = OPERATORS.iter().map(|operator| operator.name()).filter(|name| *name != "memcached");
+    others.map(|name| format!("operators.{name}.enabled=false")).collect::<Vec<_>>().join(",")
+}
+
+/// The versions of the cluster-scoped objects of a release.
+fn versions(world: &World, (name, _): Release) -> Vec<Value> {
+    let kinds = "customresourcedefinitions,clusterroles,clusterrolebindings,validatingwebhookconfigurations";
+    let list = world.get(&[kinds, &format!("--selector=app.kubernetes.io/instance={name}")]);
+    let items = list["items"].as_array().unwrap();
+    assert!(!items.is_empty(), "{name} has no objects");
+    items.iter().map(|it| json!([it["kind"], it["metadata"]["name"], it["metadata"]["resourceVersion"]])).collect()
+}
+
+/// Creates an object of one node, and waits until it is ready.
+fn make_cache(world: &World, namespace: &str) {
+    let object = json!({
+        "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached",
+        "metadata": {"name": "cache", "namespace": namespace}, "spec": {"size": 1},
+    });
+    world.apply(&object.to_string());
+    world.kubectl(&["wait", "--namespace", namespace, "--for=condition=Ready", "memcached/cache", "--timeout=2m"]);
+}
+
+/// The `ServiceAccount` of the release's operators.
+fn account((name, namespace): Release) -> String {
+    format!("{namespace}:{name}-operators-controller-manager")
+}
+
+/// The release writes only in its own namespaces, and of what is cluster-scoped only its own objects and these.
+fn writes_only_its_own(all: &[Write], (name, namespace): Release, watched: &str, also: &[&str]) {
+    let (prefix, account) = (format!("{name}-operators-"), account((name, namespace)));
+    let ours: Vec<_> = all.iter().filter(|it| it.account == account).collect();
+    assert!(ours.iter().any(|it| it.namespace == watched && it.resource == "deployments"), "{name}: {ours:?}");
+    for it in ours {
+        let is_own = match it.namespace.as_str() {
+            "" => it.name.starts_with(&prefix) || also.contains(&it.name.as_str()),
+            within => within == namespace || within == watched,
+        };
+        assert!(is_own, "{name} writes what belongs to others: {it:?}");
+    }
+}
+
+#[test]
+fn two_releases_leave_each_others_objects_alone() {
+    let Some(world) = World::drawn(0, installation::fresh_cluster) else { return };
+    let Some(()) = or_skip(world.cluster.require(Access::Machine)) else { return };
+    for namespace in [A.1, B.1, "team-a", "team-b"] {
+        world.kubectl(&["create", "namespace", namespace]);
+    }
+    let only = only_memcached();
+    let of_a = ["--set", only.as_str(), "--set", "watchNamespaces={team-a}"];
+    let of_b = ["--set", only.as_str(), "--set", "watchNamespaces={team-b}"];
+    let without_definitions = [&of_b[..], &["--set", "crds.enabled=false"]].concat();
+    world.release(A, &of_a);
+    world.release(B, &without_definitions);
+
+    for namespace in ["team-a", "team-b"] {
+        make_cache(&world, namespace);
+        let flawed = r#"{"spec": {"config": {"extraArgs": ["-p 1"]}}}"#;
+        let patch = ["patch", "memcached/cache", "--namespace", namespace, "--type=merge", "--patch", flawed];
+        let refusal = world.try_kubectl(&patch).unwrap_err();
+        assert!(refusal.contains("denied the request"), "{namespace}: {refusal}");
+    }
+    let of_the_first = versions(&world, A);
+    world.release(B, &[&without_definitions[..], &["--set", "podAnnotations.another=pod"]].concat());
+    assert_eq!(versions(&world, A), of_the_first, "an upgrade of the second release changed the first");
+    let all = writes(&world);
+    writes_only_its_own(&all, A, "team-a", &[DEFINITION]);
+    writes_only_its_own(&all, B, "team-b", &[]); // not the definition, which names the Service of the first
+
+    // The release that has the definitions goes. Its own objects stay, and the other release works on.
+    let of_the_second = versions(&world, B);
+    let uid = |kind: &str| world.get(&["--namespace", "team-a", kind, "cache"])["metadata"]["uid"].clone();
+    let uids = || [uid("memcached"), uid("deployment")];
+    let before = uids();
+    world.uninstall(A);
+    let scale = ["scale", "memcached/cache", "--namespace", "team-b"];
+    world.kubectl(&[&scale[..], &["--replicas=2"]].concat());
+    let ready =
+        |world: &World| world.get(&["--namespace", "team-b", "deployment", "cache"])["status"]["readyReplicas"].clone();
+    world.until("the second release carries out a change", |world| ready(world) == 2);
+    assert_eq!(versions(&world, B), of_the_second, "the end of the first release changed the second");
+    assert_eq!(uids(), before, "the end of a release changed its users' objects");
+    assert!(before.iter().all(Value::is_string), "{before:?}");
+
+    // It takes over the definitions, and then also converts.
+    world.release(B, &[&of_b[..], &["--take-ownership"]].concat());
+    let old = format!("memcacheds.v1alpha1.{}", DEFINITION.split_once('.').unwrap().1);
+    let read = ["get", old.as_str(), "cache", "--namespace", "team-b"];
+    world.until("the second release converts", |world| world.try_kubectl(&read).is_ok());
+    assert_eq!(world.get(&["crd", DEFINITION])["metadata"]["annotations"]["meta.helm.sh/release-name"], B.0);
+}
+
+/// How many reconciles the operators of the release have ended, by their metrics.
+fn reconciles(world: &World, (name, namespace): Release, token: &str) -> f64 {
+    let service = format!("{name}-operators-controller-manager-metrics");
+    let service = world.get(&["service", &service, "--namespace", namespace]);
+    let address = service["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();
+    // The proxy may not answer at once.
+    let Ok(Ok(page)) = scrape_at(&world.cluster, address, Some(token)) else { return 0.0 };
+    let counted = page.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total{"));
+    counted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+#[test]
+fn overlapping_release_with_equal_settings_writes_nothing_until_a_user_does() {
+    let Some(world) = World::drawn(6, installation::fresh_cluster) else { return };
+    let Some(()) = or_skip(world.cluster.require(Access::Machine)) else { return };
+    for namespace in [A.1, B.1, "team-a"] {
+        world.kubectl(&["create", "namespace", namespace]);
+    }
+    let only = only_memcached();
+    world.release(A, &["--set", &only, "--set", "watchNamespaces={team-a}"]);
+    make_cache(&world, "team-a");
+    let child = |world: &World| world.get(&["--namespace", "team-a", "deployment", "cache"]);
+    let generation = |world: &World| child(world)["metadata"]["generation"].as_i64().unwrap();
+    let before = generation(&world);
+
+    // Without `watchNamespaces`, Helm has nothing to compare, so this mistake is possible.
+    world.release(B, &["--set", &only, "--set", "crds.enabled=false"]);
+    let reader = token(&world.cluster, "reader").unwrap();
+    let role = ["create", "clusterrolebinding", "reader", "--clusterrole=b-operators-metrics-reader"];
+    world.kubectl(&[&role[..], &["--serviceaccount=default:reader"]].concat());
+    world.until("the second release has reconciled the object", |world| reconciles(world, B, &reader) > 0.0);
+    let second = account(B);
+    let written: Vec<_> = writes(&world).into_iter().filter(|it| it.account == second).collect();
+    assert!(written.iter().any(|it| it.resource == "leases"), "the log has its writes");
+    let within: Vec<_> = written.iter().filter(|it| it.namespace == "team-a").collect();
+    assert!(within.is_empty(), "{within:?}");
+
+    // Both carry out what a user wants, and the child changes once.
+    world.kubectl(&["scale", "memcached/cache", "--namespace", "team-a", "--replicas=2"]);
+    world.until("the child is ready", |world| child(world)["status"]["readyReplicas"] == 2);
+    world.uninstall(B);
+    assert_eq!(generation(&world), before + 1);
+    world.kubectl(&["scale", "memcached/cache", "--namespace", "team-a", "--replicas=1"]);
+    world.until("the first release works on", |world| child(world)["spec"]["replicas"] == 1);
+}
+
+/// The commands of the book, which also fit the way back.
+fn change_topology(world: &World, topology: &str) {
+    let chart = chart::folder();
+    let upgrade = ["upgrade", "operators", chart.to_str().unwrap(), "--reuse-values"];
+    world.helm(&[&upgrade[..], &["--set", "replicas=0", "--wait"]].concat());
+    let managers =
+        "app.kubernetes.io/instance=operators,app.kubernetes.io/component notin (booking-server, smoke-test)";
+    let gone =
+        ["wait", "pods", "--namespace", MANAGER_NAMESPACE, "--for=delete", "--timeout=2m", "--selector", managers];
+    world.kubectl(&gone);
+    let values = format!("topology={topology},replicas=1");
+    world.helm(&[&upgrade[..], &["--set", values.as_str()]].concat());
+}
+
+#[test]
+fn documented_change_of_topology_never_has_two_leaders() {
+    let Some(world) = World::drawn(1, installation::fresh_cluster) else { return };
+    let Some(()) = or_skip(world.cluster.require(Access::Machine)) else { return };
+    world.upgrade(&[]);
+    let memcached = OPERATORS.iter().find(|operator| operator.name() == "memcached").unwrap();
+    world.apply(memcached.sample());
+    world.ready("memcached/memcached-sample");
+
+    let account = |name: &str| format!("{MANAGER_NAMESPACE}:{name}");
+    let combined = vec![account(MANAGER)];
+    let separate: Vec<String> =
+        OPERATORS.iter().map(|operator| account(&format!("operators-{}", operator.name()))).collect();
+    for (topology, size, old, new) in [("separate", 1, &combined, &separate), ("combined", 2, &separate, &combined)] {
+        let before = writes(&world).len();
+        change_topology(&world, topology);
+        let size = format!("--replicas={size}");
+        let scale = ["scale", "memcached/memcached-sample", size.as_str()];
+        world.until("the API server accepts another size", |world| world.try_kubectl(&scale).is_ok());
+        world.until("the new leader carries out a change", |world| {
+            let object = world.get(&["memcached/memcached-sample"]);
+            object["status"]["observedGeneration"] == object["metadata"]["generation"]
+        });
+
+        let since = writes(&world).split_off(before);
+        let of_old =
+            since.iter().rposition(|it| old.contains(&it.account)).expect("the old leaders renew their leases");
+        let of_new = since.iter().position(|it| new.contains(&it.account)).expect("the new leader has written");
+        assert!(of_old < of_new, "{topology}: {:?} comes after {:?}", since[of_old], since[of_new]);
+    }
+}
+
+#[test]
+fn failed_helm_test_says_what_to_do_and_passes_after_the_repair() {
+    let Some(world) = World::drawn(2, installation::fresh_cluster) else { return };
+    let only = only_memcached();
+    world.upgrade(&["--set", &only]);
+    world.upgrade(&["--set", &only, "--set", "replicas=0"]);
+    world.until("no webhook answers", |world| world.pods().is_empty());
+    let error = world.try_helm(&["test", "operators", "--timeout=2m"]).unwrap_err();
+    for part in
+        ["operators-smoke-test", "memcached failed: ", "failed calling webhook", "check that the operator's pods"]
+    {
+        assert!(error.contains(part), "no {part}: {error}");
+    }
+    world.upgrade(&["--set", &only]);
+    world.tested();
+}
