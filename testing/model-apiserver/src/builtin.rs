@@ -14,7 +14,7 @@ use crate::{
 /// All built-in kinds of the model.
 pub(crate) fn kinds() -> Vec<Kind> {
     let spec = Generation::Spec;
-    vec![
+    let mut kinds = vec![
         Kind {
             prepare: Some(namespace),
             returns_deleted: true,
@@ -59,6 +59,12 @@ pub(crate) fn kinds() -> Vec<Kind> {
             ..scaled(subject(of("apps", "v1", "statefulsets", "StatefulSet", defaults::stateful_set)))
         },
         Kind {
+            prepare: Some(daemon_set),
+            generation: spec,
+            immutable: &[("/spec/selector", "spec.selector")],
+            ..subject(of("apps", "v1", "daemonsets", "DaemonSet", defaults::daemon_set))
+        },
+        Kind {
             generation: spec,
             unconditional: false,
             checks_twice: false,
@@ -76,10 +82,6 @@ pub(crate) fn kinds() -> Vec<Kind> {
             ..subject(of("batch", "v1", "jobs", "Job", defaults::job))
         },
         Kind { generation: spec, ..subject(of("batch", "v1", "cronjobs", "CronJob", defaults::cron_job)) },
-        Kind {
-            generation: spec,
-            ..of("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", defaults::network_policy)
-        },
         Kind {
             unconditional: false,
             create_on_put: true,
@@ -108,6 +110,31 @@ pub(crate) fn kinds() -> Vec<Kind> {
         }
         .cluster_scoped()
         .with_status(),
+    ];
+    kinds.extend(networking());
+    kinds.extend(access());
+    kinds
+}
+
+fn networking() -> [Kind; 2] {
+    let made = |plural: &str, kind: &str, decode: fn(&mut Value)| Kind {
+        generation: Generation::Spec,
+        ..of("networking.k8s.io", "v1", plural, kind, decode)
+    };
+    [
+        made("networkpolicies", "NetworkPolicy", defaults::network_policy),
+        subject(made("ingresses", "Ingress", defaults::ingress)),
+    ]
+}
+
+fn access() -> [Kind; 2] {
+    let made = |plural: &str, kind: &str, decode: fn(&mut Value)| Kind {
+        create_on_put: true,
+        ..of("rbac.authorization.k8s.io", "v1", plural, kind, decode)
+    };
+    [
+        made("roles", "Role", defaults::role),
+        Kind { immutable: &[("/roleRef", "roleRef")], ..made("rolebindings", "RoleBinding", defaults::role_binding) },
     ]
 }
 
@@ -140,11 +167,18 @@ fn zero_of(kind: &str) -> fn() -> Value {
             let spec = json!({"selector": null, "updateStrategy": {}, "template": template()});
             json!({"spec": spec, "status": {"replicas": 0, "availableReplicas": 0}})
         },
+        "DaemonSet" => || {
+            let mut set = json!({"spec": {"selector": null, "updateStrategy": {}, "template": template()}});
+            defaults::daemon_counts(&mut set);
+            set
+        },
         "Job" => || json!({"spec": {"template": template()}, "status": {}}),
         "CronJob" => {
             || json!({"spec": {"jobTemplate": {"metadata": {}, "spec": {"template": template()}}}, "status": {}})
         }
-        "Service" => || json!({"spec": {}, "status": {"loadBalancer": {}}}),
+        "Service" | "Ingress" => || json!({"spec": {}, "status": {"loadBalancer": {}}}),
+        "Role" => || json!({"rules": null}),
+        "RoleBinding" => || json!({"roleRef": {"apiGroup": "", "kind": "", "name": ""}}),
         "Namespace" | "Node" | "PodDisruptionBudget" | "ResourceQuota" => || json!({"spec": {}, "status": {}}),
         "PersistentVolumeClaim" => || json!({"spec": {"resources": {}}, "status": {}}),
         "Lease" => || json!({"spec": {}}),
@@ -229,6 +263,20 @@ fn pod(object: &mut Value, old: Option<&Value>, _: u64) {
 fn child_list<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
     fill(object, key, json!([]));
     &mut object[key]
+}
+
+/// Counts the changes of the template, in an annotation.
+fn daemon_set(object: &mut Value, old: Option<&Value>, _: u64) {
+    let count = |object: &Value| {
+        let text = object["metadata"]["annotations"][defaults::TEMPLATE_GENERATION].as_str();
+        text.and_then(|text| text.parse::<i64>().ok()).unwrap_or_default()
+    };
+    let generation = match old {
+        Some(old) => count(old) + i64::from(old["spec"]["template"] != object["spec"]["template"]),
+        None => count(object).max(1),
+    };
+    let annotations = child(child(object, "metadata"), "annotations");
+    annotations[defaults::TEMPLATE_GENERATION] = generation.to_string().into();
 }
 
 /// Assigns a cluster IP, unless the Service has one or is of a type without one.

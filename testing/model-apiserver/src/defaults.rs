@@ -163,6 +163,58 @@ pub(crate) fn stateful_set(object: &mut Value) {
     template(spec);
 }
 
+/// The annotation of a `DaemonSet` that was once a field. It appears when the object is decoded, so the client that creates the
+/// object owns it.
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+pub(crate) fn daemon_set(object: &mut Value) {
+    fill(child(child(object, "metadata"), "annotations"), TEMPLATE_GENERATION, "0");
+    daemon_counts(object);
+    omit_zero(&mut object["status"], &["updatedNumberScheduled", "numberAvailable", "numberUnavailable"]);
+    omit_zero(&mut object["status"], &COUNTS);
+    let spec = child(object, "spec");
+    omit_zero(spec, &["minReadySeconds"]);
+    fill(spec, "revisionHistoryLimit", 10);
+    let strategy = child(spec, "updateStrategy");
+    fill(strategy, "type", "RollingUpdate");
+    if strategy["type"] == "RollingUpdate" {
+        let rolling = child(strategy, "rollingUpdate");
+        fill(rolling, "maxUnavailable", 1);
+        fill(rolling, "maxSurge", 0);
+    }
+    template(spec);
+}
+
+/// The counts in the status of a `DaemonSet`, which Go prints even if they are zero.
+pub(crate) fn daemon_counts(object: &mut Value) {
+    let status = child(object, "status");
+    for count in ["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"] {
+        fill(status, count, 0);
+    }
+}
+
+pub(crate) fn ingress(object: &mut Value) {
+    child(object, "spec");
+    child(child(object, "status"), "loadBalancer");
+}
+
+pub(crate) fn role(object: &mut Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.entry("rules").or_insert(Value::Null); // Go prints a list that is not there
+    }
+}
+
+/// `rbac/v1`, `SetDefaults_RoleBinding` and `SetDefaults_Subject`.
+pub(crate) fn role_binding(object: &mut Value) {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    fill(child(object, "roleRef"), "apiGroup", GROUP);
+    for subject in items(object, "subjects") {
+        if subject["kind"] == "User" || subject["kind"] == "Group" {
+            fill(subject, "apiGroup", GROUP);
+        }
+    }
+}
+
 pub(crate) fn service(object: &mut Value) {
     child(child(object, "status"), "loadBalancer");
     let spec = child(object, "spec");

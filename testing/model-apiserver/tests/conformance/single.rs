@@ -51,6 +51,9 @@ pub(crate) fn questions(namespace: &str, group: &str) -> Vec<Step> {
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     let maps = format!("{core}/configmaps");
     let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+    let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
+    let ingresses = format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/ingresses");
+    let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
     let widget =
         json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 2}});
     let labelled = |labels: Value| json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": "l", "labels": labels}});
@@ -105,6 +108,22 @@ pub(crate) fn questions(namespace: &str, group: &str) -> Vec<Step> {
         Step::new("DELETE", &format!("{core}/pods/p")),
         Step::new("POST", &format!("/apis/batch/v1/namespaces/{namespace}/jobs")).body(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
             "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "app:1"}]}}}})),
+        Step::new("POST", &sets).query("fieldManager=f").body(json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "app:1"}]}}}})),
+        Step::new("PATCH", &format!("{sets}/d")).body(json!({"spec": {"minReadySeconds": 5}})).content(MERGE),
+        Step::new("PATCH", &format!("{sets}/d")).body(json!({"spec": {"template": {"metadata": {"labels": {"c": "d"}}}}})).content(MERGE),
+        Step::new("PATCH", &format!("{sets}/d/status")).body(json!({"status": {"numberReady": 1}})).content(MERGE),
+        Step::new("POST", &ingresses).body(json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}, "spec": {
+            "rules": [{"host": "a.example.com", "http": {"paths": [{
+                "path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s", "port": {"name": "http"}}}}]}}]}})),
+        Step::new("PATCH", &format!("{ingresses}/i")).body(json!({"spec": {"ingressClassName": "c"}})).content(MERGE),
+        Step::new("POST", &format!("{rbac}/roles")).body(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]})),
+        Step::new("POST", &format!("{rbac}/rolebindings")).body(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "r"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+            "subjects": [{"kind": "ServiceAccount", "name": "sa", "namespace": namespace}]})),
+        Step::new("PATCH", &format!("{rbac}/rolebindings/r")).body(json!({"subjects": [{"kind": "User", "name": "ann"}]})).content(MERGE),
         Step::new("DELETE", &format!("{core}/serviceaccounts/sa")),
         Step::new("DELETE", &format!("{maps}/none")),
         Step::new("DELETE", &format!("{widgets}/w")),

@@ -1,10 +1,15 @@
-//! Other objects as input: a Banner shows a text of a `ConfigMap` in the colour of a Theme. A webhook that reads the cache protects
-//! a Theme as long as a Banner shows it.
+//! Other objects as input: a Banner shows a text of a `ConfigMap` in the colour of a Theme. A server on each node serves it, behind
+//! an Ingress if the `ConfigMap` names a host. A webhook that reads the cache protects a Theme as long as a Banner shows it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
-    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::{
+        apps::v1::DaemonSet,
+        core::v1::{ConfigMap, Service},
+        networking::v1::Ingress,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{CustomResource, CustomResourceExt, ResourceExt, api::ObjectMeta};
 use manager::{
@@ -12,14 +17,15 @@ use manager::{
     ValidationResult, Verdict, Webhook,
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use workloads::{Viewed, Whole};
 
 /// A text in the colour of a theme.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(group = "examples.example.com", version = "v1", kind = "Banner", namespaced, status = "StandardStatus")]
 pub struct BannerSpec {
-    /// The `ConfigMap` with the text, under the key `text`.
+    /// The `ConfigMap` with the text, under the key `text`, and perhaps with a `host`.
     #[schemars(length(min = 1, max = 253))]
     config: String,
     /// The Theme with the colour.
@@ -85,6 +91,9 @@ impl Operator for Banners {
         manager.add(
             Controller::of::<Banner>()
                 .owns::<ConfigMap>()
+                .owns::<Service>()
+                .owns::<Whole<DaemonSet>>()
+                .owns::<Whole<Ingress>>()
                 .watches_referenced::<Whole<ConfigMap>>(|banner| vec![banner.spec.config.clone()])
                 .watches_referenced::<Theme>(|banner| vec![banner.spec.theme.clone()])
                 .index(THEME, |banner| vec![banner.spec.theme.clone()])
@@ -110,11 +119,27 @@ fn protect(review: &Review<Theme>, banners: &Lookup<Banner>) -> ValidationResult
 
 async fn reconcile(banner: Arc<Banner>, ctx: Context<Banner>) -> Result<Action, Error> {
     let (config, theme) = (&banner.spec.config, &banner.spec.theme);
-    let text = ctx.get::<Whole<ConfigMap>>(config).and_then(|map| map.data.as_ref()?.get("text").cloned());
-    let verdict = match (text, ctx.get::<Theme>(theme)) {
+    let map = ctx.get::<Whole<ConfigMap>>(config);
+    let value = |key: &str| map.as_ref().and_then(|map| map.data.as_ref()?.get(key).cloned());
+    let verdict = match (value("text"), ctx.get::<Theme>(theme)) {
         (Some(text), Some(theme)) => {
-            ctx.apply(page(&banner.name_any(), &text, &theme.spec.colour)).await?;
-            Verdict::yes("Ready", format!("{} characters are shown", text.chars().count()))
+            let name = format!("{}-page", banner.name_any());
+            let ingress = value("host").map(|host| typed::<Ingress>(ingress(&name, &host))).transpose()?;
+            let (_, _, servers, _) = ctx
+                .all((
+                    ctx.apply(page(&name, &text, &theme.spec.colour)),
+                    ctx.apply(typed::<Service>(service(&name))?),
+                    ctx.apply(Whole::from(typed::<DaemonSet>(servers(&name))?)),
+                    ctx.apply_or_delete(ingress.map(Whole::from)),
+                ))
+                .await?;
+            let status = servers.and_then(|servers| servers.status.clone()).unwrap_or_default();
+            let (ready, wanted) = (status.number_ready, status.desired_number_scheduled);
+            if ready >= wanted {
+                Verdict::yes("Ready", format!("{} characters are shown", text.chars().count()))
+            } else {
+                Verdict::no("StillStarting", format!("{ready} of {wanted} servers are ready"))
+            }
         }
         (None, _) => Verdict::no("NoText", format!("ConfigMap \"{config}\" has no text")),
         (_, None) => Verdict::no("NoTheme", format!("Theme \"{theme}\" is not there")),
@@ -123,11 +148,41 @@ async fn reconcile(banner: Arc<Banner>, ctx: Context<Banner>) -> Result<Action, 
     Ok(Action::Done)
 }
 
-fn page(banner: &str, text: &str, colour: &str) -> ConfigMap {
+fn page(name: &str, text: &str, colour: &str) -> ConfigMap {
     let page = format!("<body style=\"color: {colour}\">{text}</body>");
     ConfigMap {
-        metadata: ObjectMeta { name: Some(format!("{banner}-page")), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         data: Some(BTreeMap::from([("index.html".to_owned(), page)])),
         ..ConfigMap::default()
     }
+}
+
+/// The servers of the page, one on each node.
+fn servers(name: &str) -> Value {
+    let labels = json!({"page": name});
+    let mount = json!({"name": "page", "mountPath": "/usr/share/nginx/html"});
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "minReadySeconds": 5, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {
+                "containers": [{"name": "web", "image": "nginx:1", "volumeMounts": [mount]}],
+                "volumes": [{"name": "page", "configMap": {"name": name}}],
+            }},
+        },
+    })
+}
+
+fn service(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"selector": {"page": name}, "ports": [{"name": "http", "port": 80}]}})
+}
+
+fn ingress(name: &str, host: &str) -> Value {
+    let backend = json!({"service": {"name": name, "port": {"name": "http"}}});
+    let paths = json!([{"path": "/", "pathType": "Prefix", "backend": backend}]);
+    json!({"metadata": {"name": name}, "spec": {"rules": [{"host": host, "http": {"paths": paths}}]}})
+}
+
+fn typed<T: DeserializeOwned>(object: Value) -> Result<T, Error> {
+    serde_json::from_value(object).map_err(|error| Error::Other(error.into()))
 }

@@ -1,5 +1,5 @@
 //! Messages from outside of the cluster, and writes to what is not a child: a Track restarts a Deployment of another owner whenever
-//! a new version of its program is published.
+//! a new version of its program is published, and keeps it at a size.
 //!
 //! A message only wakes the object; the reconciler then asks the [`Registry`]. So a message may come twice, late or for an object
 //! that does not exist.
@@ -43,16 +43,21 @@ pub struct TrackSpec {
     /// The Deployment. It may belong to a user or to another operator. Only the oldest Track of a Deployment writes it.
     #[schemars(length(min = 1, max = 253))]
     deployment: String,
+    /// The number of replicas. Default: as the Deployment's owner wants it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 99))]
+    replicas: Option<i32>,
 }
 
 /// The part of a Deployment that the reconciler reads.
 #[derive(Debug, PartialEq, Deserialize)]
-pub struct Annotations {
-    spec: Template,
+pub struct Versioned {
+    spec: Spec,
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
-struct Template {
+struct Spec {
+    replicas: Option<i32>,
     template: Pod,
 }
 
@@ -62,15 +67,15 @@ struct Pod {
     metadata: ObjectMeta,
 }
 
-impl Annotations {
+impl Versioned {
     fn version(&self) -> Option<&String> {
         self.spec.template.metadata.annotations.as_ref()?.get(VERSION)
     }
 }
 
-impl ViewOf<Deployment> for Annotations {}
+impl ViewOf<Deployment> for Versioned {}
 
-type Tracked = As<Deployment, Annotations>;
+type Tracked = As<Deployment, Versioned>;
 
 /// A stand-in for a registry of programs and its message queue.
 #[derive(Debug, Default)]
@@ -162,6 +167,7 @@ impl Operator for Tracks {
                 .watches_referenced::<Tracked>(|track| vec![track.spec.deployment.clone()])
                 .index(DEPLOYMENT, |track| vec![track.spec.deployment.clone()])
                 .permits(Permission::on::<Deployment>(&["patch"]))
+                .permits(Permission::on::<Deployment>(&["patch"]).subresource("scale"))
                 .wakes_from(move || messages.subscribe())
                 .config(registry)
                 .reconcile(reconcile),
@@ -182,10 +188,15 @@ async fn reconcile(track: Arc<Track>, ctx: Context<Track, Arc<Registry>>) -> Res
         (None, _) => Verdict::no("NoDeployment", format!("Deployment \"{}\" is not there", track.spec.deployment)),
         (_, None) => Verdict::no("NoVersion", "the registry has published no version"),
         (Some(deployment), Some(version)) => {
+            let deployments: Api<Deployment> = Api::namespaced(ctx.client(), &namespace);
+            let by = PatchParams::default();
             if deployment.version() != Some(&version) {
-                let deployments: Api<Deployment> = Api::namespaced(ctx.client(), &namespace);
                 let patch = json!({"spec": {"template": {"metadata": {"annotations": {VERSION: version}}}}});
-                deployments.patch(&deployment.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+                deployments.patch(&deployment.name, &by, &Patch::Merge(patch)).await?;
+            }
+            if track.spec.replicas.is_some() && track.spec.replicas != deployment.spec.replicas {
+                let patch = json!({"spec": {"replicas": track.spec.replicas}});
+                deployments.patch_scale(&deployment.name, &by, &Patch::Merge(patch)).await?;
             }
             Verdict::yes("Ready", format!("the newest version is {version}"))
         }

@@ -5,9 +5,10 @@ use std::{io::Write, net::TcpStream};
 use cluster::{Cluster, Nodes, Port};
 use example_operators::{banners::Banners, ledgers::Ledgers, tenants::Tenants, tracks::Tracks};
 use k8s_openapi::api::{
-    apps::v1::{Deployment, StatefulSet},
-    core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret},
-    rbac::v1::ClusterRoleBinding,
+    apps::v1::{DaemonSet, Deployment, StatefulSet},
+    core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret, ServiceAccount},
+    networking::v1::Ingress,
+    rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
 };
 use kube::{
     Api, ResourceExt,
@@ -97,9 +98,30 @@ async fn banner_follows_its_text_and_its_theme() {
     until_says(&world, &api, "door", "Theme \"dark\" is not there").await;
     world.apply(&object("Theme", "dark", &json!({"colour": "black"}))).await;
     until_says(&world, &api, "door", "5 characters are shown").await;
-    world.patch::<ConfigMap>("door", json!({"data": {"text": "hi"}})).await;
+    world.patch::<ConfigMap>("door", json!({"data": {"text": "hi", "host": "a.example.com"}})).await;
     until_says(&world, &api, "door", "2 characters are shown").await;
-    assert_permitted(&world, operator, &[]);
+    for host in ["a.example.com", "b.example.com"] {
+        world.patch::<ConfigMap>("door", json!({"data": {"host": host}})).await;
+        world
+            .until("the Ingress has the host", async || {
+                let rules = world.get::<Ingress>("door-page").await?.spec?.rules?;
+                rules.iter().find(|rule| rule.host.as_deref() == Some(host)).map(drop)
+            })
+            .await;
+    }
+    world.patch::<ConfigMap>("door", json!({"data": {"host": null}})).await;
+    world
+        .until("the Ingress is deleted", async || world.get::<Ingress>("door-page").await.is_none().then_some(()))
+        .await;
+    world.patch::<DaemonSet>("door-page", json!({"spec": {"minReadySeconds": 9}})).await;
+    world
+        .until("the DaemonSet is put back", async || {
+            let set = world.get::<DaemonSet>("door-page").await?;
+            (set.spec?.min_ready_seconds == Some(5)).then_some(())
+        })
+        .await;
+    // The test does not change the Service.
+    assert_permitted(&world, operator, &["patch services"]);
 }
 
 /// On a cluster of its own, because a webhook configuration applies to a whole cluster.
@@ -159,6 +181,19 @@ async fn tenant_gets_a_namespace_with_a_quota() {
     let quotas: Api<ResourceQuota> = Api::namespaced(world.client.clone(), &name);
     quotas.delete(&name, &DeleteParams::default()).await.expect("it is deleted");
     world.until("the quota is made again", async || quotas.get_opt(&name).await.ok()?).await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), &name);
+    accounts.get(&name).await.expect("an account");
+    let bindings: Api<RoleBinding> = Api::namespaced(world.client.clone(), &name);
+    assert_eq!(bindings.get(&name).await.expect("a binding").role_ref.name, name);
+    let roles: Api<Role> = Api::namespaced(world.client.clone(), &name);
+    let more = json!({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]});
+    roles.patch(&name, &PatchParams::default(), &Patch::Merge(more)).await.expect("it is accepted");
+    world
+        .until("the role is put back", async || {
+            let granted = roles.get(&name).await.ok()?.rules?;
+            (granted[0].resources.as_deref()? == ["pods"]).then_some(())
+        })
+        .await;
     let member = format!("{name}-shop");
     let namespaces = Api::<Namespace>::all(world.client.clone());
     let labels = json!({"examples.example.com/tenant": name});
@@ -166,8 +201,10 @@ async fn tenant_gets_a_namespace_with_a_quota() {
     let apply = PatchParams::apply("kubectl");
     namespaces.patch(&member, &apply, &Patch::Apply(&namespace)).await.expect("it is accepted");
     until_says(&world, &api, &name, "2 namespaces with 10 pods each").await;
-    // The test changes neither a namespace nor a quota.
-    assert_permitted(&world, &Tenants, &["patch namespaces", "patch resourcequotas"]);
+    // The test changes none of these; the operator itself looks at no pods, but its role allows that.
+    let unchanged = ["namespaces", "resourcequotas", "serviceaccounts", "rolebindings"].map(|it| format!("patch {it}"));
+    let unused: Vec<&str> = unchanged.iter().map(String::as_str).chain(["list pods", "watch pods"]).collect();
+    assert_permitted(&world, &Tenants, &unused);
     namespaces.delete(&member, &DeleteParams::default()).await.expect("it is deleted");
     api.delete(&name, &DeleteParams::default()).await.expect("it is deleted");
 }
@@ -198,5 +235,12 @@ async fn track_follows_the_messages_of_its_registry() {
     let deployment: Deployment = world.get("web").await.expect("a Deployment");
     let annotations = deployment.spec.and_then(|spec| spec.template.metadata?.annotations).unwrap_or_default();
     assert_eq!(annotations.get("examples.example.com/version").map(String::as_str), Some("1.0"));
+    world.apply(&object("Track", "browser", &json!({"deployment": "web", "replicas": 3}))).await;
+    world
+        .until("the Deployment has the size", async || {
+            let deployment: Deployment = world.get("web").await?;
+            (deployment.spec?.replicas == Some(3)).then_some(())
+        })
+        .await;
     assert_permitted(&world, operator, &[]);
 }

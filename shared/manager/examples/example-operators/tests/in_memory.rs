@@ -9,7 +9,7 @@ use example_operators::{
     tracks::{Registry, Tracks},
 };
 use k8s_openapi::api::{
-    apps::v1::StatefulSet,
+    apps::v1::{DaemonSet, Deployment, StatefulSet},
     core::v1::{ConfigMap, Namespace, Secret},
 };
 use kube::{
@@ -18,7 +18,7 @@ use kube::{
     core::GroupVersionKind,
     discovery::ApiResource,
 };
-use manager::{ObjectKey, Operator, harness::Harness, normalize};
+use manager::{ObjectKey, Operator, harness::Harness, normalize, permissions};
 use model_apiserver::{Model, NoFaults, Planned};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -52,9 +52,9 @@ async fn put(model: &Model, kind: &str, namespace: &str, name: &str, spec: Value
     sleep(MOMENT).await;
 }
 
-async fn configure(model: &Model, name: &str, text: &str) {
+async fn configure(model: &Model, name: &str, data: Value) {
     let maps: Api<ConfigMap> = Api::namespaced(model.client(), "default");
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
     maps.patch(name, &PatchParams::apply("user").force(), &Patch::Apply(map)).await.expect("it is accepted");
     sleep(MOMENT).await;
 }
@@ -126,6 +126,77 @@ async fn quota_stays_while_a_write_of_its_namespace_is_refused() {
     assert_eq!(ready(&model, "tenants", "", "red"), "True Ready: 1 namespaces with 10 pods each");
 }
 
+/// Adds a namespace to a tenant, or takes it out.
+async fn label(model: &Model, namespace: &str, tenant: Option<&str>) {
+    let labels = tenant.map_or(json!({}), |tenant| json!({"examples.example.com/tenant": tenant}));
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}});
+    let (namespaces, apply) = (Api::<Namespace>::all(model.client()), PatchParams::apply("user").force());
+    namespaces.patch(namespace, &apply, &Patch::Apply(object)).await.expect("it is accepted");
+    sleep(MOMENT).await;
+}
+
+const ROLES: &str = "roles.rbac.authorization.k8s.io";
+const BINDINGS: &str = "rolebindings.rbac.authorization.k8s.io";
+
+#[tokio::test(start_paused = true)]
+async fn account_of_a_tenant_comes_and_goes_with_its_namespaces() {
+    let (model, _harness) = start(&Tenants);
+    put(&model, "Tenant", "", "red", json!({"pods": 10})).await;
+    let are_in = |resource: &str| {
+        let objects = model.objects(resource).into_iter();
+        objects.map(|it| it["metadata"]["namespace"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    for (tenant, namespaces) in [(Some("red"), ["red", "shop"].as_slice()), (None, ["red"].as_slice())] {
+        label(&model, "shop", tenant).await;
+        for resource in ["serviceaccounts", ROLES, BINDINGS] {
+            assert_eq!(are_in(resource), namespaces, "{resource}");
+        }
+    }
+    let binding = model.object(BINDINGS, "red", "red").expect("a binding");
+    assert_eq!(binding["roleRef"]["name"], "red");
+    assert_eq!(binding["subjects"], json!([{"kind": "ServiceAccount", "name": "red", "namespace": "red"}]));
+    // The real API server refuses a binding to a role that is not there.
+    let created = |resource: &str| {
+        let requests = model.requests();
+        requests.iter().position(|it| it.verb.as_str() == "create" && it.resource == resource).expect("it was created")
+    };
+    assert!(created(ROLES) < created(BINDINGS));
+    rests(&model).await;
+}
+
+/// The real API server refuses a Role that allows more than its author may do.
+#[tokio::test(start_paused = true)]
+async fn operator_of_tenants_may_do_what_its_role_allows() {
+    let (model, _harness) = start(&Tenants);
+    put(&model, "Tenant", "", "red", json!({"pods": 10})).await;
+    let role = model.object(ROLES, "red", "red").expect("a role");
+    let own = serde_json::to_value(permissions(&[&Tenants])).expect("JSON");
+    for rule in role["rules"].as_array().expect("rules") {
+        assert!(own.as_array().expect("rules").contains(rule), "{rule}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn role_of_another_owner_is_bound_to_nobody() {
+    let (model, _harness) = start(&Tenants);
+    put(&model, "Tenant", "", "blue", json!({"pods": 10})).await;
+    label(&model, "shop", Some("blue")).await;
+    let is_bound = |namespace: &str| model.object(BINDINGS, namespace, "blue").is_some();
+    assert!(is_bound("blue") && is_bound("shop"));
+    model.take(ROLES, "shop", "blue");
+    model.put(json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "blue", "namespace": "shop"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
+    }));
+    sleep(60 * MOMENT).await;
+    assert!(is_bound("blue") && !is_bound("shop"));
+    assert!(ready(&model, "tenants", "", "blue").starts_with("False ResourceConflict"));
+    model.take(ROLES, "shop", "blue");
+    sleep(600 * MOMENT).await;
+    assert!(is_bound("blue") && is_bound("shop"));
+    assert_eq!(ready(&model, "tenants", "", "blue"), "True Ready: 2 namespaces with 10 pods each");
+}
+
 #[tokio::test(start_paused = true)]
 async fn namespace_joins_and_leaves_a_tenant_by_its_label() {
     let (model, _harness) = start(&Tenants);
@@ -138,12 +209,7 @@ async fn namespace_joins_and_leaves_a_tenant_by_its_label() {
     };
     let namespaces: Api<Namespace> = Api::all(model.client());
     for (tenant, pods) in [("red", Some("10")), ("blue", Some("5")), ("gone", None), ("red", Some("10"))] {
-        let labels = json!({"examples.example.com/tenant": tenant});
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}});
-        let apply = PatchParams::apply("user").force();
-        namespaces.patch("shop", &apply, &Patch::Apply(namespace)).await.expect("it is accepted");
-        sleep(MOMENT).await;
+        label(&model, "shop", Some(tenant)).await;
         assert_eq!(hard(&model), Vec::from_iter(pods), "{tenant}");
         for (name, pods) in [("red", 10), ("blue", 5)] {
             let count = if name == tenant { 2 } else { 1 };
@@ -204,14 +270,75 @@ async fn banner_follows_its_text_and_its_theme() {
     let page =
         |model: &Model| model.object("configmaps", "default", "door-page").map(|map| map["data"]["index.html"].clone());
     assert_eq!(says(&model), "False NoText: ConfigMap \"text\" has no text");
-    configure(&model, "text", "hello").await;
+    configure(&model, "text", json!({"text": "hello"})).await;
     assert_eq!((says(&model), page(&model)), ("False NoTheme: Theme \"dark\" is not there".to_owned(), None));
     put(&model, "Theme", "default", "dark", json!({"colour": "black"})).await;
     assert_eq!(says(&model), "True Ready: 5 characters are shown");
     assert_eq!(page(&model), Some(json!("<body style=\"color: black\">hello</body>")));
     put(&model, "Theme", "default", "dark", json!({"colour": "navy"})).await;
-    configure(&model, "text", "hi").await;
+    configure(&model, "text", json!({"text": "hi"})).await;
     assert_eq!(page(&model), Some(json!("<body style=\"color: navy\">hi</body>")));
+    rests(&model).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn banner_is_served_on_each_node_and_under_its_host() {
+    let (model, _harness) = start(&Banners::default());
+    put(&model, "Theme", "default", "dark", json!({"colour": "black"})).await;
+    configure(&model, "text", json!({"text": "hello", "host": "a.example.com"})).await;
+    put(&model, "Banner", "default", "door", json!({"config": "text", "theme": "dark"})).await;
+    let ingress = || model.object("ingresses.networking.k8s.io", "default", "door-page");
+    let rule = |host: &str| {
+        let backend = json!({"service": {"name": "door-page", "port": {"name": "http"}}});
+        json!([{"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}])
+    };
+    assert_eq!(ingress().expect("an Ingress")["spec"]["rules"], rule("a.example.com"));
+    configure(&model, "text", json!({"text": "hello", "host": "b.example.com"})).await;
+    assert_eq!(ingress().expect("an Ingress")["spec"]["rules"], rule("b.example.com"));
+    configure(&model, "text", json!({"text": "hello"})).await;
+    assert_eq!(ingress(), None);
+
+    let sets: Api<DaemonSet> = Api::namespaced(model.client(), "default");
+    for (ready_servers, says) in
+        [(1, "False StillStarting: 1 of 2 servers are ready"), (2, "True Ready: 5 characters are shown")]
+    {
+        let status = json!({"currentNumberScheduled": 2, "desiredNumberScheduled": 2, "numberReady": ready_servers});
+        let patch = Patch::Merge(json!({"status": status}));
+        sets.patch_status("door-page", &PatchParams::default(), &patch).await.expect("it is accepted");
+        sleep(MOMENT).await;
+        assert_eq!(ready(&model, "banners", "default", "door"), says);
+    }
+    let patch = Patch::Merge(json!({"spec": {"minReadySeconds": 9}}));
+    sets.patch("door-page", &PatchParams::default(), &patch).await.expect("it is accepted");
+    sleep(MOMENT).await;
+    let set = model.object("daemonsets.apps", "default", "door-page").expect("a DaemonSet");
+    assert_eq!(set["spec"]["minReadySeconds"], 5, "it is put back");
+    rests(&model).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn track_keeps_the_size_of_its_deployment() {
+    let registry = Arc::<Registry>::default();
+    let (model, _harness) = start(&Tracks { registry: registry.clone() });
+    deploy(&model);
+    registry.publish(&ObjectKey::new("default", "browser"), "1.0");
+    put(&model, "Track", "default", "browser", json!({"deployment": "web"})).await;
+    let size = || model.object("deployments.apps", "default", "web").expect("a Deployment")["spec"]["replicas"].clone();
+    let deployments: Api<Deployment> = Api::namespaced(model.client(), "default");
+    let scale = async |replicas: i32| {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        deployments.patch_scale("web", &PatchParams::default(), &patch).await.expect("it is accepted");
+        sleep(MOMENT).await;
+    };
+    scale(5).await;
+    assert_eq!(size(), 5, "the Track names no size");
+    put(&model, "Track", "default", "browser", json!({"deployment": "web", "replicas": 2})).await;
+    assert_eq!(size(), 2);
+    scale(7).await;
+    assert_eq!(size(), 2, "it is put back");
+    let resources = model.requests().into_iter().filter(|it| it.client == "tracks" && it.verb.as_str() == "patch");
+    let scales = resources.filter(|it| it.resource == "deployments.apps" && it.subresource == "scale");
+    assert!(scales.count() > 1);
     rests(&model).await;
 }
 

@@ -12,6 +12,11 @@ use simulation::{
 
 pub(crate) struct Tenant;
 
+const ROLES: &str = "roles.rbac.authorization.k8s.io";
+const BINDINGS: &str = "rolebindings.rbac.authorization.k8s.io";
+/// The children in each namespace but the binding, and that they are wanted.
+const FURNITURE: &[(&str, bool)] = &[("resourcequotas", true), ("serviceaccounts", true), (ROLES, true)];
+
 impl Subject for Tenant {
     fn operator(&self) -> &'static dyn Operator {
         &Tenants
@@ -26,7 +31,7 @@ impl Subject for Tenant {
     }
 
     fn children(&self) -> &'static [&'static str] {
-        &["namespaces", "resourcequotas"]
+        &["namespaces", "resourcequotas", "serviceaccounts", ROLES, BINDINGS]
     }
 
     fn spec(&self, _: &str, rng: &mut Rng) -> Value {
@@ -36,7 +41,16 @@ impl Subject for Tenant {
     fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value> {
         match resource {
             "resourcequotas" => Some(json!({"spec": {"hard": {"pods": (10 + rng.u8(..9)).to_string()}}})),
-            _ => None, // the operator sets nothing in a namespace
+            ROLES => {
+                let resource = format!("kind-{}", rng.u8(..9));
+                Some(json!({"rules": [{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]}))
+            }
+            BINDINGS => {
+                let name = format!("user-{}", rng.u8(..9));
+                let user = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});
+                Some(json!({"subjects": [user]}))
+            }
+            _ => None, // the operator sets nothing in a namespace or an account
         }
     }
 
@@ -60,11 +74,13 @@ impl Subject for Tenant {
         if !wanted(name, &[("namespaces", true)]).are_there_in("", object, cluster)? {
             return Ok(());
         }
-        for quota in cluster.objects("resourcequotas") {
-            let metadata = &quota["metadata"];
-            let is_ours = metadata["ownerReferences"][0]["uid"] == object["metadata"]["uid"];
-            if is_ours && !namespaces.contains(&metadata["namespace"]) {
-                return Err(format!("the quota in {} is not wanted any more", metadata["namespace"]));
+        for resource in &self.children()[1..] {
+            for child in cluster.objects(resource) {
+                let metadata = &child["metadata"];
+                let is_ours = metadata["ownerReferences"][0]["uid"] == object["metadata"]["uid"];
+                if is_ours && !namespaces.contains(&metadata["namespace"]) {
+                    return Err(format!("the child in {} is not wanted any more: {resource}", metadata["namespace"]));
+                }
             }
         }
         let ours = json!({"labels": labels("tenant", name), "ownerReferences": [owner(object)]});
@@ -72,11 +88,19 @@ impl Subject for Tenant {
         contains(&namespace, &json!({"metadata": ours}), "Namespace")?;
         let hard = json!({"pods": object["spec"]["pods"].to_string()});
         for namespace in namespaces.iter().filter_map(Value::as_str) {
-            if !wanted(name, &[("resourcequotas", true)]).are_there_in(namespace, object, cluster)? {
+            // There is no binding to a role of another owner.
+            if !wanted(name, FURNITURE).are_there_in(namespace, object, cluster)?
+                || !wanted(name, &[(BINDINGS, true)]).are_there_in(namespace, object, cluster)?
+            {
                 return Ok(());
             }
-            let quota = cluster.object("resourcequotas", namespace, name).unwrap_or_default();
-            contains(&quota, &json!({"metadata": ours, "spec": {"hard": hard}}), namespace)?;
+            let live = |resource: &str| cluster.object(resource, namespace, name).unwrap_or_default();
+            contains(&live("resourcequotas"), &json!({"metadata": ours, "spec": {"hard": hard}}), namespace)?;
+            contains(&live("serviceaccounts"), &json!({"metadata": ours}), namespace)?;
+            let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
+            contains(&live(ROLES), &json!({"metadata": ours, "rules": rules}), namespace)?;
+            let subjects = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
+            contains(&live(BINDINGS), &json!({"metadata": ours, "subjects": subjects}), namespace)?;
         }
         say(&object["status"], &[("Ready", ("True", "Ready")), ("Degraded", ("False", "AsExpected"))])
     }

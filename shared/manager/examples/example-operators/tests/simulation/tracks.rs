@@ -39,8 +39,12 @@ impl Subject for Track {
     }
 
     /// Each object has a Deployment of its own, because the second one of a Deployment is refused.
-    fn spec(&self, name: &str, _: &mut Rng) -> Value {
-        json!({"deployment": format!("web-{name}")})
+    fn spec(&self, name: &str, rng: &mut Rng) -> Value {
+        let mut spec = json!({"deployment": format!("web-{name}")});
+        if rng.bool() {
+            spec["replicas"] = rng.u8(..3).into();
+        }
+        spec
     }
 
     fn damage(&self, _: &str, _: &mut Rng) -> Option<Value> {
@@ -72,6 +76,10 @@ impl Subject for Track {
                 let expected = says(version.as_str().unwrap_or_default());
                 if *found != expected {
                     return Err(format!("the message is {found}, not {expected}"));
+                }
+                let (size, wanted) = (&deployment["spec"]["replicas"], &object["spec"]["replicas"]);
+                if !wanted.is_null() && size != wanted {
+                    return Err(format!("the Deployment has {size} replicas, not {wanted}"));
                 }
                 ("True", "Ready")
             }
