@@ -1,8 +1,10 @@
 //! Reads the requests of a user from the audit log of an API server. Unlike a client's own record, this log contains every
 //! request.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -33,6 +35,29 @@ pub fn requests_of(user: &str, log: &Path) -> Result<Vec<Audited>> {
     Ok(read(user, &text))
 }
 
+/// The number of requests of `user` that arrived after the first `offset` bytes of the log, by the text of [`Audited`], such as
+/// `patch memcacheds/status`. It needs no memory for the log, which may have gigabytes.
+pub fn count_after(user: &str, log: &Path, offset: u64) -> Result<BTreeMap<String, usize>> {
+    let failed = || format!("could not read {}", log.display());
+    let mut file = File::open(log).with_context(failed)?;
+    file.seek(SeekFrom::Start(offset)).with_context(failed)?;
+    count(user, BufReader::new(file)).with_context(failed)
+}
+
+fn count(user: &str, log: impl BufRead) -> std::io::Result<BTreeMap<String, usize>> {
+    let mut counts = BTreeMap::new();
+    for line in log.split(b'\n') {
+        let line = line?;
+        // The offset may be inside of a line.
+        let Some(text) = std::str::from_utf8(&line).ok().filter(|text| text.contains(user)) else { continue };
+        let Ok(line) = serde_json::from_str::<Line>(text) else { continue };
+        if line.user.username == user && line.stage == ARRIVED {
+            *counts.entry(line.told().to_string()).or_default() += 1;
+        }
+    }
+    Ok(counts)
+}
+
 fn read(user: &str, text: &str) -> Vec<Audited> {
     // The last line may be incomplete. If it is the first line of a request, the API server has not handled that request yet.
     let lines = text.lines().filter(|line| line.contains(user)).filter_map(|line| serde_json::from_str(line).ok());
@@ -58,9 +83,14 @@ impl fmt::Display for Audited {
     }
 }
 
+/// The stage of the first line of each request.
+const ARRIVED: &str = "RequestReceived";
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
+    #[serde(default)]
+    stage: String,
     #[serde(rename = "auditID")]
     audit_id: String,
     verb: String,
@@ -164,5 +194,28 @@ mod tests {
             line(2, "ours", "patch", "RequestReceived", ""),
         ];
         assert_eq!(read("ours", &lines.join("\n")).len(), 2);
+    }
+
+    #[test]
+    fn only_requests_that_arrived_after_the_offset_are_counted() {
+        let before = [line(1, "ours", "get", ARRIVED, ""), line(2, "ours", "watch", ARRIVED, "")].join("\n") + "\n";
+        let after = [
+            line(2, "ours", "watch", "ResponseComplete", "allow"), // of a request from before
+            line(3, "ours", "get", ARRIVED, ""),
+            line(3, "ours", "get", "ResponseComplete", "allow"),
+            line(4, "not-ours", "get", ARRIVED, ""),
+            line(5, "ours", "get", ARRIVED, ""),
+            "{\"auditID\": \"ours".to_owned(),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("audit.log");
+        std::fs::write(&log, before.clone() + &after.join("\n")).unwrap();
+        let counts = |offset: usize| {
+            let counts = count_after("ours", &log, u64::try_from(offset).unwrap()).unwrap();
+            counts.into_iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(0), ["3 get deployments/status", "1 watch deployments/status"]);
+        assert_eq!(counts(before.len()), ["2 get deployments/status"]);
+        assert_eq!(counts(before.len() - 5), ["2 get deployments/status"]); // the rest of a line is no request
     }
 }

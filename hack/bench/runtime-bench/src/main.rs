@@ -1,14 +1,19 @@
-//! Measures the built `controller-manager` on its own cluster, tests it under random faults (soak), or tests it with races.
+//! Measures the built `controller-manager` on its own cluster, also with very many objects (scale), compares it with its own history
+//! (regressions), tests it under random faults (soak), or tests it with races.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod history;
 mod kind;
 mod kubelet;
 mod measure;
 mod operator;
+mod percentile;
 mod provider;
 mod races;
+mod regressions;
+mod scale;
 mod soak;
 mod table;
 mod world;
@@ -29,6 +34,10 @@ enum Task {
     Soak(soak::Args),
     /// Change objects just before it writes their status, and count the changes that it misses.
     Races(races::Args),
+    /// Measure memory, CPU, start, hand-over and lists with up to 100,000 objects, and draw the history.
+    Scale(scale::Args),
+    /// Measure requests and allocations for an object, and fail if the last measurement of the history was better.
+    Regressions(regressions::Args),
 }
 
 fn main() -> Result<()> {
@@ -36,6 +45,8 @@ fn main() -> Result<()> {
     match arguments.task {
         Some(Task::Soak(args)) => soak::run(&args),
         Some(Task::Races(args)) => races::run(&args),
+        Some(Task::Scale(args)) => scale::run(&args),
+        Some(Task::Regressions(args)) => regressions::run(&args),
         None => measure::run(arguments.measure),
     }
 }

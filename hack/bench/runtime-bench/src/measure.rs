@@ -132,7 +132,7 @@ impl Bench {
     /// Measures the start with many objects that wait for the program.
     async fn herd(&mut self, world: &World) -> Result<Operator> {
         let objects = self.args.objects;
-        world.create(objects, "").await?;
+        world.create(0..objects, "", |_| {}).await?;
         let before = self.requests()?;
         let operator = self.start()?;
         let seconds = world.until_all_ready(objects, &operator).await?;
@@ -151,7 +151,7 @@ impl Bench {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
         let due = (now + objects as u64 / CREATED_A_SECOND + 30).div_ceil(60) * 60;
         let (cpu, before) = (operator.cpu()?, self.requests()?);
-        world.create(objects, &format!("{} {} * * *", due / 60 % 60, due / 3_600 % 24)).await?;
+        world.create(0..objects, &format!("{} {} * * *", due / 60 % 60, due / 3_600 % 24), |_| {}).await?;
         world.until_ready(objects).await?;
         let waiting = SystemTime::UNIX_EPOCH + Duration::from_secs(due);
         let wait = waiting.duration_since(SystemTime::now()).context("the objects were created too slowly")?;
@@ -176,7 +176,7 @@ impl Bench {
         let count = self.args.changes.min(self.args.objects);
         for (name, what) in [("delete", Change::Delete), ("edit", Change::Edit), ("scale", Change::Scale)] {
             let before = self.requests()?;
-            let latencies = world.change(what, count).await?;
+            let latencies = world.change(what, 0..count).await?;
             self.table.add_latencies(name, &latencies);
             tokio::time::sleep(Duration::from_secs(2)).await;
             self.table.add_requests(name, &self.requests()?.since(&before), count);

@@ -42,6 +42,27 @@ impl Memory {
     }
 }
 
+/// What a process has used so far.
+pub(crate) struct Usage {
+    /// The CPU time, in seconds.
+    pub(crate) cpu: f64,
+    /// The part of it that the kernel took.
+    pub(crate) system: f64,
+    /// Page faults that needed no disk.
+    pub(crate) faults: f64,
+}
+
+impl Usage {
+    /// Reads `/proc/PID/stat`. The name of the program, in parentheses, may contain anything.
+    fn read(stat: &str) -> Option<Self> {
+        let (_, fields) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<f64>().ok();
+        let (user, system) = (number(11)? / TICKS, number(12)? / TICKS);
+        Some(Self { cpu: user + system, system, faults: number(7)? })
+    }
+}
+
 impl Operator {
     /// Starts the program for one of its kinds, with additional flags.
     pub(crate) fn start(program: &Path, cluster: &Cluster, name: &str, flags: &[String]) -> Result<Self> {
@@ -74,7 +95,12 @@ impl Operator {
 
     /// Waits until the program is ready. Returns the seconds since its start.
     pub(crate) async fn until_ready(&mut self) -> Result<f64> {
-        while self.started.elapsed() < Duration::from_secs(30) {
+        self.until_ready_within(Duration::from_secs(30)).await
+    }
+
+    /// The same with another limit.
+    pub(crate) async fn until_ready_within(&mut self, limit: Duration) -> Result<f64> {
+        while self.started.elapsed() < limit {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the program ended: {status}");
             }
@@ -83,11 +109,11 @@ impl Operator {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        bail!("not ready after 30 s")
+        bail!("not ready after {} s", limit.as_secs())
     }
 
     async fn is_ready(&self) -> Result<bool> {
-        Ok(get(&self.probes, "/readyz").await?.starts_with("HTTP/1.1 200"))
+        Ok(get(&self.probes, "/readyz").await?.split(' ').nth(1) == Some("200"))
     }
 
     /// The program's metrics page for Prometheus.
@@ -102,16 +128,28 @@ impl Operator {
 
     /// The CPU time so far, in seconds.
     pub(crate) fn cpu(&self) -> Result<f64> {
+        Ok(self.usage()?.cpu)
+    }
+
+    pub(crate) fn usage(&self) -> Result<Usage> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let (_, fields) = text.rsplit_once(')').context("no name in /proc/PID/stat")?;
-        let ticks: f64 = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-        Ok(ticks / TICKS)
+        Usage::read(&text).context("/proc/PID/stat has another form")
     }
 
     pub(crate) fn memory(&self) -> Result<Memory> {
         let status = self.status()?;
         let mebibytes = |name: &str| Ok::<_, anyhow::Error>(number(&status, name)? / 1_024.0);
         Ok(Memory { anonymous: mebibytes("RssAnon:")?, file: mebibytes("RssFile:")? })
+    }
+
+    /// The largest RSS since the start, or since [`reset_peak`](Self::reset_peak), in MiB.
+    pub(crate) fn peak(&self) -> Result<f64> {
+        Ok(number(&self.status()?, "VmHWM:")? / 1_024.0)
+    }
+
+    pub(crate) fn reset_peak(&self) -> Result<()> {
+        fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")
+            .context("could not reset the peak of the memory")
     }
 
     pub(crate) fn threads(&self) -> Result<f64> {
@@ -164,9 +202,15 @@ fn number(status: &str, name: &str) -> Result<f64> {
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
+/// The present length of the audit log, for [`Requests::after`].
+pub(crate) fn audit_length(cluster: &Cluster) -> Result<u64> {
+    Ok(fs::metadata(cluster.audit_log())?.len())
+}
+
+/// The answer with its head. To HTTP/1.0, no server answers in chunks, whose borders would be inside of lines.
 async fn get(port: &Port, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port.number())).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: bench\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
@@ -186,6 +230,11 @@ impl Requests {
         Ok(Self(counts))
     }
 
+    /// Those that arrived after the first `offset` bytes of the audit log.
+    pub(crate) fn after(user: &str, cluster: &Cluster, offset: u64) -> Result<Self> {
+        Ok(Self(audit::count_after(user, &cluster.audit_log(), offset)?))
+    }
+
     pub(crate) fn since(&self, before: &Self) -> Self {
         let more = self.0.iter().map(|(what, count)| (what.clone(), count - before.0.get(what).unwrap_or(&0)));
         Self(more.filter(|(_, count)| *count > 0).collect())
@@ -197,5 +246,20 @@ impl Requests {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
         self.0.iter().map(|(what, count)| (what.as_str(), *count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_read_after_the_name() {
+        let stat = "42 (a) b) S 1 42 42 0 -1 4194304 1234 0 5 0 250 50 0 0 20 0 4 0 777 0 0";
+        let Usage { cpu, system, faults } = Usage::read(stat).unwrap();
+        for (value, expected) in [(cpu, 3.0), (system, 0.5), (faults, 1_234.0)] {
+            assert!((value - expected).abs() < 1e-9, "{value} {expected}");
+        }
+        assert!(Usage::read("42 (a) S 1").is_none());
     }
 }

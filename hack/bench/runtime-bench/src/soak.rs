@@ -36,7 +36,7 @@ use crate::{
 };
 
 mod convergence;
-mod exposition;
+pub(crate) mod exposition;
 mod faults;
 mod fleet;
 mod load;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use crate::operator::Requests;
+use crate::{operator::Requests, percentile::percentile};
 
 #[derive(Default)]
 pub(crate) struct Table {
@@ -18,16 +18,10 @@ impl Table {
     }
 
     pub(crate) fn add_latencies(&mut self, name: &str, seconds: &[f64]) {
-        let mut sorted = seconds.to_vec();
-        sorted.sort_unstable_by(f64::total_cmp);
-        for (label, index) in [("p50", sorted.len() / 2), ("p95", sorted.len() * 95 / 100)] {
-            if let Some(value) = sorted.get(index) {
-                self.add(
-                    &format!("{name} {label}"),
-                    "ms",
-                    value * 1_000.0,
-                    "request sent until its effect is observed",
-                );
+        for percent in [50, 95] {
+            if let Some(value) = percentile(seconds, percent) {
+                let name = format!("{name} p{percent}");
+                self.add(&name, "ms", value * 1_000.0, "request sent until its effect is observed");
             }
         }
     }

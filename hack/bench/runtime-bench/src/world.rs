@@ -2,9 +2,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::Range,
     path::Path,
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -55,13 +59,20 @@ struct Seen {
 
 #[derive(Default)]
 struct State {
-    /// Whether each object is ready, by its name.
-    objects: HashMap<String, bool>,
+    objects: Readiness,
     deployments: HashMap<String, Form>,
     /// The number of Jobs, by owner.
     jobs: HashMap<String, usize>,
     /// Objects that have completed a run and have none in progress.
     ended: HashSet<String>,
+}
+
+/// Which objects are ready.
+#[derive(Default)]
+struct Readiness {
+    by_name: HashMap<String, bool>,
+    /// The number of those that are ready: counting 100,000 objects again for each event would take the time of the program.
+    ready: usize,
 }
 
 /// The fields of a Deployment in which effects are visible.
@@ -74,6 +85,13 @@ struct Form {
 
 const PATIENCE: Duration = Duration::from_mins(10);
 const PACE: Duration = Duration::from_millis(30);
+/// How many creates are under way at a time.
+const CREATES: usize = 4;
+/// How often a create is sent while the API server is too busy for it, and the pause before the next attempt.
+const ATTEMPTS: u32 = 20;
+const AGAIN: Duration = Duration::from_millis(500);
+/// The interval between two reports of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
 
 impl World {
     pub(crate) async fn prepare(kind: Kind, cluster: &Cluster, program: &Path) -> Result<Self> {
@@ -95,16 +113,41 @@ impl World {
         Ok(world)
     }
 
-    /// Creates `count` objects, four at a time. A `CronTab` runs at `schedule`.
-    pub(crate) async fn create(&self, count: usize, schedule: &str) -> Result<()> {
-        futures::stream::iter((0..count).map(Ok::<_, anyhow::Error>))
-            .try_for_each_concurrent(4, async |index| {
-                let mut object = DynamicObject::new(&name(index), &self.kind.resource());
-                object.data = json!({"spec": self.kind.spec(schedule)});
-                self.objects.create(&PostParams::default(), &object).await?;
+    /// Creates the objects with these numbers, a few at a time. A `CronTab` runs at `schedule`. Now and then reports how many exist.
+    pub(crate) async fn create(&self, indices: Range<usize>, schedule: &str, progress: impl Fn(usize)) -> Result<()> {
+        let created = AtomicUsize::new(0);
+        let told = Mutex::new(Instant::now());
+        futures::stream::iter(indices.map(Ok::<_, anyhow::Error>))
+            .try_for_each_concurrent(CREATES, async |index| {
+                self.create_one(index, schedule).await?;
+                let created = created.fetch_add(1, Ordering::Relaxed) + 1;
+                let mut told = told.lock();
+                if told.elapsed() >= PROGRESS {
+                    *told = Instant::now();
+                    progress(created);
+                }
                 Ok(())
             })
             .await
+    }
+
+    async fn create_one(&self, index: usize, schedule: &str) -> Result<()> {
+        let mut object = DynamicObject::new(&name(index), &self.kind.resource());
+        object.data = json!({"spec": self.kind.spec(schedule)});
+        let mut attempt = 1;
+        loop {
+            match self.objects.create(&PostParams::default(), &object).await {
+                Ok(_) => return Ok(()),
+                // The answer to an earlier attempt was lost.
+                Err(kube::Error::Api(status)) if status.code == 409 && attempt > 1 => return Ok(()),
+                Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
+                    return Err(kube::Error::Api(status).into());
+                }
+                Err(error) if attempt == ATTEMPTS => return Err(error.into()),
+                Err(_) => tokio::time::sleep(AGAIN).await,
+            }
+            attempt += 1;
+        }
     }
 
     /// Waits until the program holds the lease. Returns the seconds since its start.
@@ -129,8 +172,35 @@ impl World {
     }
 
     pub(crate) async fn until_ready(&self, count: usize) -> Result<()> {
-        let all = |state: &State| state.objects.values().filter(|ready| **ready).count() >= count;
-        self.until("all objects are ready", all).await
+        self.until("all objects are ready", |state| state.objects.ready >= count).await
+    }
+
+    /// Waits until `count` objects are ready, however long that takes. Reports their number again and again.
+    ///
+    /// # Errors
+    ///
+    /// If no further object becomes ready for a long time.
+    pub(crate) async fn follow_ready(&self, count: usize, progress: impl Fn(usize)) -> Result<()> {
+        let (mut last, mut told) = ((0, Instant::now()), Instant::now());
+        loop {
+            let news = self.seen.news.notified();
+            let ready = self.seen.state.lock().objects.ready;
+            if ready >= count {
+                return Ok(());
+            }
+            if ready != last.0 {
+                last = (ready, Instant::now());
+            }
+            ensure!(
+                last.1.elapsed() < PATIENCE,
+                "only {ready} of {count} objects are ready, and no more within {PATIENCE:?}"
+            );
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                progress(ready);
+            }
+            let _ = tokio::time::timeout(PROGRESS, news).await; // without news, it looks again too
+        }
     }
 
     /// Waits until `count` objects have a Job.
@@ -151,10 +221,10 @@ impl World {
         self.until("all runs have ended", |state| state.ended.len() >= count).await
     }
 
-    /// Changes the first `count` objects one after another. Returns the seconds from each request until its effect is observed.
-    pub(crate) async fn change(&self, change: Change, count: usize) -> Result<Vec<f64>> {
+    /// Changes the objects with these numbers one after another. Returns the seconds from each request until its effect is observed.
+    pub(crate) async fn change(&self, change: Change, indices: impl IntoIterator<Item = usize>) -> Result<Vec<f64>> {
         let mut latencies = Vec::new();
-        for index in 0..count {
+        for index in indices {
             let (name, begun) = (name(index), Instant::now());
             let before = self.form(&name).context("no Deployment")?;
             match change {
@@ -186,6 +256,19 @@ impl World {
         let is_done = |state: &State| state.deployments.get(&name).is_some_and(|now| now.replicas == replicas);
         self.until("the next leader writes", is_done).await?;
         Ok(begun.elapsed().as_secs_f64())
+    }
+
+    /// Resizes an object as soon as the API server accepts that, and waits until the program has acted on it. Right after its start,
+    /// an API server may refuse requests.
+    pub(crate) async fn until_it_acts(&self, index: usize) -> Result<()> {
+        let (name, begun) = (name(index), Instant::now());
+        let replicas = self.form(&name).context("no Deployment")?.replicas + 1;
+        while let Err(error) = self.resize(&name, replicas).await {
+            ensure!(begun.elapsed() < PATIENCE, "the API server refuses a change: {error:#}");
+            tokio::time::sleep(AGAIN).await;
+        }
+        let is_done = |state: &State| state.deployments.get(&name).is_some_and(|now| now.replicas == replicas);
+        self.until("the program acts on a change", is_done).await
     }
 
     async fn resize(&self, name: &str, size: i64) -> Result<()> {
@@ -237,6 +320,13 @@ impl Seen {
     }
 }
 
+impl Readiness {
+    fn learn(&mut self, name: String, ready: bool) {
+        let was_ready = self.by_name.insert(name, ready).unwrap_or_default();
+        self.ready = self.ready + usize::from(ready) - usize::from(was_ready);
+    }
+}
+
 async fn watch_objects(api: Api<DynamicObject>, seen: Arc<Seen>) {
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
     while let Some(event) = events.next().await {
@@ -248,7 +338,7 @@ async fn watch_objects(api: Api<DynamicObject>, seen: Arc<Seen>) {
             conditions.iter().any(is_true) && status["observedGeneration"].as_i64() == object.metadata.generation;
         let ended = status["lastSuccessfulTime"].is_string() && status["activeJobs"] == 0;
         seen.learn(|state| {
-            state.objects.insert(object.name_any(), ready);
+            state.objects.learn(object.name_any(), ready);
             if ended {
                 state.ended.insert(object.name_any());
             }
@@ -287,4 +377,26 @@ async fn watch_deployments(api: Api<Deployment>, seen: Arc<Seen>) {
 
 fn name(index: usize) -> String {
     format!("cr-{index:05}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_objects_are_counted_once() {
+        let mut objects = Readiness::default();
+        for (name, ready, expected) in [
+            ("a", false, 0),
+            ("a", true, 1),
+            ("a", true, 1),
+            ("b", true, 2),
+            ("a", false, 1),
+            ("b", true, 1),
+            ("b", false, 0),
+        ] {
+            objects.learn(name.to_owned(), ready);
+            assert_eq!(objects.ready, expected, "{name} {ready}");
+        }
+    }
 }

@@ -1,0 +1,269 @@
+//! Measures the requests, the allocations and the times for an object in a minute, and compares them with the history.
+//!
+//! Requests and allocations depend on the code alone, nearly. So the comparison fails if one of them rises by [`LIMIT`]. Times depend
+//! on the machine, and only cause warnings.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use cluster::{Cluster, Nodes};
+use serde::Deserialize;
+
+use crate::{
+    history::{self, Record},
+    kind::Kind,
+    operator::{Operator, Requests, USER, audit_length, kubeconfig},
+    world::World,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The program to measure, which counts its allocations: `cargo build --release --package controller-manager --example
+    /// count-allocations`.
+    #[arg(default_value = "target/release/examples/count-allocations")]
+    program: PathBuf,
+    /// Number of Memcacheds.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(50..=10_000))]
+    objects: u32,
+    /// Number of measurements; the least of each figure counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    rounds: u32,
+    /// The history, of which the last measurement counts.
+    #[arg(long, value_name = "FILE", default_value = "hack/bench/history/regressions.jsonl")]
+    history: PathBuf,
+    /// Append the measurement to the history instead of comparing it.
+    #[arg(long)]
+    record: bool,
+}
+
+/// The rise at which the comparison fails, or warns.
+const LIMIT: f64 = 0.05;
+/// How long to wait before reading what a program has done.
+const SETTLE: Duration = Duration::from_secs(5);
+const SUBJECT: &str = "operators";
+
+/// The figures for an object, with their units. A rise of those that are counted is a failure.
+const FIGURES: [(&str, &str, Basis); 5] = [
+    ("requests", "an object", Basis::Counted),
+    ("allocations", "an object", Basis::Counted),
+    ("allocated", "KiB an object", Basis::Counted),
+    ("CPU", "ms an object", Basis::Timed),
+    ("herd", "ms an object", Basis::Timed),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Basis {
+    Counted,
+    Timed,
+}
+
+/// What the program prints at its end.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Allocations {
+    allocations: u64,
+    allocated_bytes: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let known = history::read(&args.history)?;
+    let before = known.last();
+    ensure!(
+        args.record || before.is_some(),
+        "{} has no measurement to compare with: add --record once, and commit the file",
+        args.history.display()
+    );
+    let mut rounds = Vec::new();
+    let mut record = None;
+    for round in 1..=args.rounds {
+        let cluster = Cluster::fresh(Nodes::None)?;
+        let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
+        let figures = runtime.block_on(measure(args, &cluster))?;
+        runtime.shutdown_background();
+        for ((name, unit, _), value) in FIGURES.iter().zip(figures) {
+            eprintln!("round {round}: {name}: {value:.2} {unit}");
+        }
+        rounds.push(figures);
+        if record.is_none() {
+            record = Some(Record::begin(SUBJECT, args.objects as usize, cluster.state_dir())?);
+        }
+    }
+    let mut record = record.context("there was no round")?;
+    for ((name, unit, _), value) in FIGURES.iter().zip(least(&rounds)) {
+        record.add(name, unit, value);
+    }
+    record.complete = true;
+    if args.record {
+        history::append(&args.history, &record)?;
+    }
+    let Some(before) = before else { return Ok(()) };
+    let comparison = compare(before, &record)?;
+    comparison.print();
+    if !comparison.failures.is_empty() && !args.record {
+        bail!(
+            "{}; if the rise is worth it, add --record and commit {}",
+            comparison.failures.join("; "),
+            args.history.display()
+        );
+    }
+    Ok(())
+}
+
+/// The figures of one round, in the order of [`FIGURES`].
+async fn measure(args: &Args, cluster: &Cluster) -> Result<[f64; FIGURES.len()]> {
+    let world = World::prepare(Kind::Memcached, cluster, &args.program).await?;
+    let folder = tempfile::tempdir()?;
+    let (idle, busy) = (folder.path().join("idle.log"), folder.path().join("busy.log"));
+    let mut operator = start(args, cluster, &idle)?;
+    operator.until_ready().await?;
+    world.until_leader(&operator).await?;
+    tokio::time::sleep(SETTLE).await;
+    operator.terminate().await?;
+
+    let objects = args.objects as usize;
+    world.create(0..objects, "", |_| {}).await?;
+    let offset = audit_length(cluster)?;
+    let mut operator = start(args, cluster, &busy)?;
+    let seconds = world.until_all_ready(objects, &operator).await?;
+    let cpu = operator.cpu()?;
+    tokio::time::sleep(SETTLE).await;
+    let requests = Requests::after(USER, cluster, offset)?;
+    operator.terminate().await?;
+
+    let [before, after] = [allocations(&idle)?, allocations(&busy)?];
+    let each = |value: f64| value / f64::from(args.objects);
+    let more =
+        |after: u64, before: u64| Ok::<_, anyhow::Error>(each(f64::from(u32::try_from(after.saturating_sub(before))?)));
+    Ok([
+        each(f64::from(u32::try_from(requests.total())?)),
+        more(after.allocations, before.allocations)?,
+        more(after.allocated_bytes / 1_024, before.allocated_bytes / 1_024)?,
+        each(cpu * 1_000.0),
+        each(seconds * 1_000.0),
+    ])
+}
+
+fn start(args: &Args, cluster: &Cluster, log: &Path) -> Result<Operator> {
+    let log = File::create(log).with_context(|| format!("could not create {}", log.display()))?;
+    Operator::start_with(&args.program, &kubeconfig(cluster)?, Kind::Memcached.operator(), &[], log.into())
+}
+
+fn allocations(log: &Path) -> Result<Allocations> {
+    let text = std::fs::read_to_string(log)?;
+    last_counts(&text).context("the program does not count its allocations: build the example count-allocations")
+}
+
+/// The counts are the last line, after those of the log.
+fn last_counts(log: &str) -> Option<Allocations> {
+    serde_json::from_str(log.lines().next_back()?).ok()
+}
+
+/// The least of each figure: whatever disturbs a measurement makes more work.
+fn least<const N: usize>(rounds: &[[f64; N]]) -> [f64; N] {
+    let least = |one: [f64; N], other: &[f64; N]| -> [f64; N] { std::array::from_fn(|n| one[n].min(other[n])) };
+    rounds.iter().fold([f64::INFINITY; N], least)
+}
+
+/// A measurement beside an earlier one.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Comparison {
+    failures: Vec<String>,
+    warnings: Vec<String>,
+    others: Vec<String>,
+}
+
+/// Compares a measurement with an earlier one.
+fn compare(before: &Record, now: &Record) -> Result<Comparison> {
+    ensure!(
+        before.objects == now.objects,
+        "the last measurement has {} objects: measure with --objects {}",
+        before.objects,
+        before.objects
+    );
+    let mut comparison = Comparison::default();
+    for (name, unit, basis) in FIGURES {
+        let old = before.value(name).with_context(|| format!("the last measurement lacks {name}"))?;
+        let new = now.value(name).with_context(|| format!("the measurement lacks {name}"))?;
+        let rise = (new - old) / old.max(f64::MIN_POSITIVE);
+        let line = format!("{name}: {old:.2} -> {new:.2} {unit}, {:+.1} %", rise * 100.0);
+        // A figure has three decimals, so a rise of exactly the limit may seem a little less.
+        match basis {
+            _ if rise < LIMIT - 1e-6 => comparison.others.push(line),
+            Basis::Counted => comparison.failures.push(line),
+            Basis::Timed => comparison.warnings.push(line),
+        }
+    }
+    Ok(comparison)
+}
+
+impl Comparison {
+    fn print(&self) {
+        for (what, lines) in [("worse", &self.failures), ("warning", &self.warnings), ("ok", &self.others)] {
+            for line in lines {
+                eprintln!("{what}: {line}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::sample;
+
+    /// A measurement in which each figure is 200, but for one.
+    fn record(changed: &str, value: f64) -> Record {
+        let mut record = sample(SUBJECT, &[]);
+        for (name, unit, _) in FIGURES {
+            record.add(name, unit, if name == changed { value } else { 200.0 });
+        }
+        record
+    }
+
+    #[test]
+    fn rise_of_a_count_by_the_limit_fails_and_of_a_time_warns() {
+        for (name, _, basis) in FIGURES {
+            let comparison = |value| compare(&record("", 0.0), &record(name, value)).unwrap();
+            for below in [209.9, 200.0, 100.0, 0.0] {
+                let Comparison { failures, warnings, others } = comparison(below);
+                assert_eq!((failures.len(), warnings.len(), others.len()), (0, 0, FIGURES.len()), "{name} {below}");
+            }
+            for above in [210.0, 300.0] {
+                let Comparison { failures, warnings, others } = comparison(above);
+                let expected = if basis == Basis::Counted { (1, 0) } else { (0, 1) };
+                assert_eq!((failures.len(), warnings.len()), expected, "{name} {above}");
+                assert!(failures.iter().chain(&warnings).all(|line| line.starts_with(name)), "{failures:?}");
+                assert_eq!(others.len(), FIGURES.len() - 1);
+            }
+        }
+        let line = &compare(&record("", 0.0), &record("requests", 210.0)).unwrap().failures[0];
+        assert_eq!(line, "requests: 200.00 -> 210.00 an object, +5.0 %");
+    }
+
+    #[test]
+    fn only_measurements_with_the_same_figures_and_objects_are_compared() {
+        let error = |before: &Record, now: &Record| compare(before, now).unwrap_err().to_string();
+        let (mut other, empty) = (record("", 0.0), sample(SUBJECT, &[]));
+        other.objects = 9;
+        assert!(error(&other, &empty).contains("--objects 9"));
+        assert_eq!(error(&empty, &record("", 0.0)), "the last measurement lacks requests");
+        assert_eq!(error(&record("", 0.0), &empty), "the measurement lacks requests");
+    }
+
+    #[test]
+    fn least_figure_of_all_rounds_counts() {
+        assert!(least(&[[3.0, 1.0], [2.0, 5.0]]).iter().zip([2.0, 1.0]).all(|(one, other)| (one - other).abs() < 1e-9));
+    }
+
+    #[test]
+    fn counts_are_the_last_line_of_the_log() {
+        let log = "{\"level\":\"INFO\"}\n{\"allocations\":7,\"allocatedBytes\":4096}\n";
+        assert_eq!(last_counts(log), Some(Allocations { allocations: 7, allocated_bytes: 4_096 }));
+        assert_eq!(last_counts("{\"level\":\"INFO\"}\n"), None);
+        assert_eq!(last_counts(""), None);
+    }
+}
