@@ -2,11 +2,13 @@
 //! Unit and in-memory tests should fail with each mutant.
 //!
 //! `.cargo/mutants.toml` selects the code, and excludes the mutants that no test can detect. `hack/mutants.txt` stores the result
-//! of each mutant.
+//! of each mutant. Each run also writes its own results to a file, so that those of several machines or nights can be merged.
+
+mod fates;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Display, Formatter, Write as _};
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,16 +19,21 @@ use serde::Deserialize;
 use crate::cargo_tools::{self, MUTANTS};
 use crate::checkout_copy::CheckoutCopy;
 use crate::report::Outcome;
-use crate::workspace;
+use crate::{sample, workspace};
+use fates::{Fate, Fates, Part, file, table};
 
 /// The file with the last result of each mutant.
 const KEPT: &str = "hack/mutants.txt";
+/// The file with the results of the last run alone.
+const TRIED: &str = "target/mutated/tried.txt";
 /// The test programs that need no cluster, in addition to the unit tests.
-const IN_MEMORY: [&str; 3] = ["in_memory", "interference", "upstream"];
+const IN_MEMORY: [&str; 4] = ["in_memory", "interference", "it", "upstream"];
 /// The time-out of the in-memory tests of all packages. Without a mutant they take less than two minutes.
 const LIMIT: Duration = Duration::from_mins(6);
 /// A sample is one of this many shards.
-const SAMPLES: usize = 150;
+const SAMPLES: u64 = 150;
+/// The nights after which the nightly runs have tried every mutant: each runs one of this many shards.
+const NIGHTS: u64 = 30;
 
 /// Change the code in small ways, one at a time, and check that the unit and in-memory tests fail
 #[derive(Default, clap::Args)]
@@ -41,12 +48,18 @@ pub(crate) struct Args {
     /// Which part of the mutants to try, 0/N to N-1/N [default: a random one of 150; all with --package or --survivors]
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
+    /// The number that selects the random part; an earlier run has printed it [default: a fresh one]
+    #[arg(long, value_name = "N", conflicts_with_all = ["package", "survivors", "shard"])]
+    seed: Option<u64>,
     /// Use only the tests of each mutant's own package, which is faster; --survivors then tries the rest
     #[arg(long)]
     own: bool,
     /// Try no mutant; print the stored results
-    #[arg(long, conflicts_with_all = ["package", "survivors", "shard", "own"])]
+    #[arg(long, conflicts_with_all = ["package", "survivors", "shard", "seed", "own"])]
     known: bool,
+    /// Try no mutant; add the results of other runs to hack/mutants.txt: their files target/mutated/tried.txt, the oldest first
+    #[arg(long, value_name = "FILE", value_delimiter = ',', conflicts_with_all = ["package", "survivors", "shard", "seed", "own", "known"])]
+    merge: Vec<PathBuf>,
     /// Store the results in hack/mutants.txt
     #[arg(long)]
     keep: bool,
@@ -59,56 +72,68 @@ struct Shard {
     of: usize,
 }
 
-/// The result of a mutant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// A test failed or timed out.
-    Killed,
-    /// All tests passed.
-    Survived,
-    /// It does not compile.
-    Unviable,
-}
-
-/// The result of each mutant, by its stable name (see [`Names`]).
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Fates(BTreeMap<String, Fate>);
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     cargo_tools::ensure(&[MUTANTS])?;
     let all = list()?;
     let names = Names::of(&all);
-    let text = fs::read_to_string(workspace::root().join(KEPT)).with_context(|| format!("could not read {KEPT}"))?;
-    let mut known: Fates = text.parse()?;
-    known.0.retain(|name, _| names.contains(name));
+    let mut known = stored(&workspace::root().join(KEPT))?;
     let mut lost = 0;
-    if !args.known {
-        let chosen = choose(args, &all, |mutant| known.0.get(&names.0[&mutant.name]) == Some(&Fate::Survived));
+    if !args.known && args.merge.is_empty() {
+        let output = workspace::root().join(TRIED);
+        if output.exists() {
+            fs::remove_file(&output)?; // if this run breaks off, the results of an earlier one must not count as its results
+        }
+        let chosen = choose(args, &all, |mutant| known.get(names.stable(mutant)) == Some(Fate::Survived));
         let tried = attempt(&all, &names, chosen, args.own)?;
-        eprintln!("\n{}", tried.score(tried.0.len()));
-        for name in tried.survivors() {
-            let was_killed = known.0.get(name) == Some(&Fate::Killed);
-            lost += usize::from(was_killed);
-            eprintln!("  survived{}: {name}", if was_killed { ", but was killed before" } else { "" });
-        }
-        known.0.extend(tried.0);
-        if args.keep {
-            fs::write(workspace::root().join(KEPT), known.to_string())?;
-        }
+        fs::write(&output, tried.to_string()).with_context(|| format!("could not write {TRIED}"))?;
+        lost = report(&tried, &known, &names);
+        known.add(tried);
     }
-    if args.known || args.keep {
-        print!("{}", known.by_part(&names));
-        println!("{}", known.score(names.0.len()));
+    for path in &args.merge {
+        known.add(stored(path)?);
+    }
+    known.retain(|name| names.contains(name));
+    let is_kept = args.keep || !args.merge.is_empty();
+    if is_kept {
+        fs::write(workspace::root().join(KEPT), known.to_string())?;
+    }
+    if args.known || is_kept {
+        print!("{}", table(&known.by(&names, file)));
+        println!();
+        print!("{}", table(&known.by(&names, |name| names.package(name))));
+        println!("{}", known.score(names.count()));
     }
     Ok(if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Tries one sample. Fails if a mutant survives that was killed before; other survivors are only printed.
-pub(crate) fn sample() -> Result<Outcome> {
-    match run(&Args::default())? {
+/// Prints what a run has found out. Returns how many mutants survived that were killed before.
+fn report(tried: &Fates, known: &Fates, names: &Names) -> usize {
+    let mut lost = 0;
+    for name in tried.survivors() {
+        let was_killed = known.get(name) == Some(Fate::Killed);
+        lost += usize::from(was_killed);
+        eprintln!("  survived{}: {name}", if was_killed { ", but was killed before" } else { "" });
+    }
+    let mut crates = tried.by(names, |name| names.package(name));
+    crates.retain(Part::is_tried);
+    print!("\n{}", table(&crates));
+    println!("{}", tried.score(names.count()));
+    lost
+}
+
+/// Tries the part of this night. Fails if a mutant survives that was killed before; other survivors are only printed.
+pub(crate) fn nightly() -> Result<Outcome> {
+    let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() / (24 * 60 * 60));
+    match run(&Args { shard: Some(Shard::of(days, NIGHTS)), ..Args::default() })? {
         ExitCode::SUCCESS => Ok(Outcome::Passed),
         _ => bail!("some mutants survive that were killed before; see above"),
     }
+}
+
+/// Reads stored results.
+fn stored(path: &Path) -> Result<Fates> {
+    let text = fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
+    text.parse().with_context(|| format!("{} has no results of mutants", path.display()))
 }
 
 /// Lists all mutants.
@@ -126,8 +151,18 @@ fn choose<'a>(args: &Args, all: &'a [Mutant], has_survived: impl Fn(&Mutant) -> 
         (args.package.is_empty() || args.package.contains(&mutant.package)) && (!args.survivors || has_survived(mutant))
     };
     let is_sample = args.package.is_empty() && !args.survivors;
-    let shard = args.shard.unwrap_or_else(|| if is_sample { Shard::random() } else { Shard { number: 0, of: 1 } });
-    eprintln!("--shard {}/{} tries the same mutants again", shard.number, shard.of);
+    let shard = match args.shard {
+        Some(shard) => {
+            eprintln!("--shard {}/{} tries the same mutants again", shard.number, shard.of);
+            shard
+        }
+        None if is_sample => {
+            let seed = args.seed.unwrap_or_else(sample::fresh_seed);
+            eprintln!("--seed {seed} tries the same mutants again");
+            Shard::of(seed, SAMPLES)
+        }
+        None => Shard { number: 0, of: 1 },
+    };
     all.iter().filter(is_asked_for).skip(shard.number).step_by(shard.of).collect()
 }
 
@@ -137,19 +172,19 @@ fn choose<'a>(args: &Args, all: &'a [Mutant], has_survived: impl Fn(&Mutant) -> 
 /// With `own`, leaves out the last step.
 fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>, own: bool) -> Result<Fates> {
     let copy = CheckoutCopy::new()?;
-    let mut fates = Fates::read(&tried(&copy, all, &chosen, &["--cargo-arg=--lib".to_owned()])?, names)?;
+    let mut fates = Fates::read(&tried(&copy, all, &chosen, &["--cargo-arg=--lib".to_owned()])?, &names.stable)?;
     let packages = with_tests_in_memory()?;
     for (package, tests) in &packages {
-        let survivors: BTreeSet<&String> = fates.survivors().collect();
-        let is_left = |it: &&&Mutant| it.package == *package && survivors.contains(&names.0[&it.name]);
+        let survivors: BTreeSet<&str> = fates.survivors().collect();
+        let is_left = |it: &&&Mutant| it.package == *package && survivors.contains(names.stable(it));
         let left: Vec<&Mutant> = chosen.iter().filter(is_left).copied().collect();
         if !left.is_empty() {
             eprintln!("{} survived; trying them against the in-memory tests of {package}", left.len());
-            fates.0.extend(Fates::read(&tried(&copy, all, &left, &selected(tests))?, names)?.0);
+            fates.add(Fates::read(&tried(&copy, all, &left, &selected(tests))?, &names.stable)?);
         }
     }
-    let survivors: BTreeSet<&String> = fates.survivors().collect();
-    let left: Vec<&Mutant> = chosen.into_iter().filter(|it| survivors.contains(&names.0[&it.name])).collect();
+    let survivors: BTreeSet<&str> = fates.survivors().collect();
+    let left: Vec<&Mutant> = chosen.into_iter().filter(|it| survivors.contains(names.stable(it))).collect();
     if !own && !left.is_empty() {
         eprintln!("{} survived; trying them against the in-memory tests of all packages", left.len());
         check_unchanged(&copy, &packages)?;
@@ -157,7 +192,7 @@ fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>, own: bool) -> Re
         let packages = packages.keys().map(|package| format!("--test-package={package}"));
         let limit = format!("--timeout={}", LIMIT.as_secs());
         let more = packages.chain(selected(&tests)).chain(["--baseline=skip".to_owned(), limit]).collect::<Vec<_>>();
-        fates.0.extend(Fates::read(&tried(&copy, all, &left, &more)?, names)?.0);
+        fates.add(Fates::read(&tried(&copy, all, &left, &more)?, &names.stable)?);
     }
     Ok(fates)
 }
@@ -216,9 +251,10 @@ fn with_tests_in_memory() -> Result<BTreeMap<String, Vec<String>>> {
 }
 
 impl Shard {
-    fn random() -> Self {
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
-        Self { number: usize::try_from(time).unwrap_or_default() % SAMPLES, of: SAMPLES }
+    /// The shard that this number selects, of `of` shards. Numbers that follow each other select each shard once.
+    fn of(number: u64, of: u64) -> Self {
+        let small = |number: u64| usize::try_from(number).unwrap_or_default();
+        Self { number: small(number % of), of: small(of) }
     }
 }
 
@@ -258,26 +294,14 @@ struct Target {
     kind: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Outcomes {
-    outcomes: Vec<Tried>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Tried {
-    scenario: Scenario,
-    summary: String,
-}
-
-#[derive(Debug, Deserialize)]
-enum Scenario {
-    Baseline,
-    Mutant(Mutant),
-}
-
-/// Stable names of mutants, which do not change when lines move, by the names of cargo-mutants, which have line and column.
+/// Stable names of mutants, which do not change when lines move.
 #[derive(Debug)]
-struct Names(BTreeMap<String, String>);
+struct Names {
+    /// By the names of cargo-mutants, which have line and column.
+    stable: BTreeMap<String, String>,
+    /// The packages, by file.
+    packages: BTreeMap<String, String>,
+}
 
 impl Names {
     /// Names all mutants, in their order. A number distinguishes mutants with the same name.
@@ -290,103 +314,27 @@ impl Names {
             *count += 1;
             if *count == 1 { name } else { format!("{name}, number {count}") }
         };
-        Self(all.iter().map(|mutant| (mutant.name.clone(), stable(mutant))).collect())
+        Self {
+            stable: all.iter().map(|mutant| (mutant.name.clone(), stable(mutant))).collect(),
+            packages: all.iter().map(|mutant| (mutant.file.clone(), mutant.package.clone())).collect(),
+        }
+    }
+
+    fn stable(&self, mutant: &Mutant) -> &str {
+        &self.stable[&mutant.name]
     }
 
     fn contains(&self, name: &str) -> bool {
-        self.0.values().any(|known| known == name)
-    }
-}
-
-impl Fates {
-    /// Reads the JSON of cargo-mutants.
-    fn read(outcomes: &str, names: &Names) -> Result<Self> {
-        let outcomes: Outcomes = serde_json::from_str(outcomes).context("could not parse cargo-mutants' outcomes")?;
-        let mut fates = BTreeMap::new();
-        for Tried { scenario, summary } in outcomes.outcomes {
-            let Scenario::Mutant(mutant) = scenario else { continue };
-            let fate = match &*summary {
-                "CaughtMutant" | "Timeout" => Fate::Killed,
-                "MissedMutant" => Fate::Survived,
-                "Unviable" => Fate::Unviable,
-                other => bail!("unknown outcome {other} of {}", mutant.name),
-            };
-            let name = names.0.get(&mutant.name).with_context(|| format!("{} is not in the list", mutant.name))?;
-            fates.insert(name.clone(), fate);
-        }
-        Ok(Self(fates))
+        self.stable.values().any(|known| known == name)
     }
 
-    fn survivors(&self) -> impl Iterator<Item = &String> {
-        self.0.iter().filter(|(_, fate)| **fate == Fate::Survived).map(|(name, _)| name)
+    fn count(&self) -> usize {
+        self.stable.len()
     }
 
-    fn count(&self, fate: Fate) -> usize {
-        self.0.values().filter(|it| **it == fate).count()
-    }
-
-    /// Returns a table with the score of each file.
-    fn by_part(&self, names: &Names) -> String {
-        let mut files = BTreeMap::<&str, (usize, Self)>::new();
-        for name in names.0.values() {
-            let (all, tried) = files.entry(file(name)).or_default();
-            *all += 1;
-            tried.0.extend(self.0.get(name).map(|fate| (name.clone(), *fate)));
-        }
-        let width = files.keys().map(|file| file.len()).max().unwrap_or_default();
-        files.iter().fold(String::new(), |mut table, (file, (all, tried))| {
-            writeln!(table, "{file:width$}  {}", tried.score(*all)).ok();
-            table
-        })
-    }
-
-    /// Returns the score in one line; `all` is the number of mutants, tried or not.
-    fn score(&self, all: usize) -> String {
-        let (killed, survived, unviable) =
-            (self.count(Fate::Killed), self.count(Fate::Survived), self.count(Fate::Unviable));
-        let share = (killed * 1_000).checked_div(killed + survived);
-        let share = share.map(|share| format!(" ({}.{} %)", share / 10, share % 10)).unwrap_or_default();
-        format!(
-            "{} of {all} tried: {killed} killed{share}, {survived} survived, {unviable} do not compile",
-            self.0.len()
-        )
-    }
-}
-
-/// The file of a mutant.
-fn file(name: &str) -> &str {
-    name.split_once(": ").map_or(name, |(file, _)| file)
-}
-
-impl Display for Fates {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(name, fate)| writeln!(f, "{}  {name}", fate.word()))
-    }
-}
-
-impl FromStr for Fates {
-    type Err = anyhow::Error;
-
-    fn from_str(lines: &str) -> Result<Self> {
-        let fate = |line: &str| {
-            let (word, name) = line.split_once("  ")?;
-            let fate = Fate::ALL.into_iter().find(|fate| fate.word() == word)?;
-            Some((name.trim().to_owned(), fate))
-        };
-        let fates = lines.lines().map(|line| fate(line).with_context(|| format!("not the result of a mutant: {line}")));
-        Ok(Self(fates.collect::<Result<_>>()?))
-    }
-}
-
-impl Fate {
-    const ALL: [Self; 3] = [Self::Killed, Self::Survived, Self::Unviable];
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Killed => "killed",
-            Self::Survived => "survived",
-            Self::Unviable => "unviable",
-        }
+    /// The package of the mutant with this stable name.
+    fn package(&self, name: &str) -> &str {
+        self.packages.get(file(name)).map_or("", String::as_str)
     }
 }
 
@@ -399,37 +347,42 @@ mod tests {
         Mutant { name: name.to_owned(), package: file.clone(), file }
     }
 
-    fn all() -> Names {
-        Names::of(&[
-            mutant("a.rs:1:2: replace a::b -> c"),
-            mutant("a.rs:7:9: replace a::b -> c"),
-            mutant("b.rs:1:1: drop"),
-        ])
-    }
-
     #[test]
     fn mutant_names_ignore_line_numbers() {
-        let moved = Names::of(&[mutant("a.rs:3:2: replace a::b -> c"), mutant("a.rs:8:9: replace a::b -> c")]);
-        assert!(moved.0.values().eq(["a.rs: replace a::b -> c", "a.rs: replace a::b -> c, number 2"]));
-        assert!(all().contains("b.rs: drop"));
+        let moved = Names::of(&[
+            mutant("a.rs:3:2: replace a::b -> c"),
+            mutant("a.rs:8:9: replace a::b -> c"),
+            mutant("b.rs:1:1: drop"),
+        ]);
+        assert!(moved.stable.values().eq([
+            "a.rs: replace a::b -> c",
+            "a.rs: replace a::b -> c, number 2",
+            "b.rs: drop"
+        ]));
+        assert!(moved.contains("b.rs: drop") && !moved.contains("b.rs:1:1: drop"));
     }
 
     #[test]
-    fn fates_are_scored_and_round_trip_as_text() {
-        let outcome = |name: &str, summary: &str| serde_json::json!({"scenario": {"Mutant": {"name": name, "file": "f", "package": "p"}}, "summary": summary});
-        let outcomes = serde_json::json!({"outcomes": [
-            {"scenario": "Baseline", "summary": "Success"},
-            outcome("a.rs:1:2: replace a::b -> c", "CaughtMutant"),
-            outcome("a.rs:7:9: replace a::b -> c", "MissedMutant"),
-            outcome("b.rs:1:1: drop", "Timeout"),
-        ]});
-        let fates = Fates::read(&outcomes.to_string(), &all()).unwrap();
-        assert_eq!(fates.to_string().parse::<Fates>().unwrap(), fates);
-        assert!(fates.survivors().eq(["a.rs: replace a::b -> c, number 2"]));
-        assert_eq!(fates.score(9), "3 of 9 tried: 2 killed (66.6 %), 1 survived, 0 do not compile");
-        let table = "a.rs  2 of 2 tried: 1 killed (50.0 %), 1 survived, 0 do not compile\n\
-                     b.rs  1 of 1 tried: 1 killed (100.0 %), 0 survived, 0 do not compile\n";
-        assert_eq!(fates.by_part(&all()), table);
+    fn every_mutant_is_tried_within_the_nights_of_a_month() {
+        let all: Vec<Mutant> = (0..1_000).map(|number| mutant(&format!("a.rs:{number}:1: x"))).collect();
+        let of_night = |night: u64| {
+            let args = Args { shard: Some(Shard::of(20_000 + night, NIGHTS)), ..Args::default() };
+            choose(&args, &all, |_| false).into_iter().map(|mutant| mutant.name.clone()).collect::<Vec<_>>()
+        };
+        let tried: Vec<String> = (0..NIGHTS).flat_map(of_night).collect();
+        assert_eq!((tried.len(), tried.iter().collect::<BTreeSet<_>>().len()), (1_000, 1_000), "each one once");
+    }
+
+    #[test]
+    fn seed_repeats_a_sample() {
+        let all: Vec<Mutant> = (0..1_000).map(|number| mutant(&format!("a.rs:{number}:1: x"))).collect();
+        let of_seed = |seed: u64| {
+            let args = Args { seed: Some(seed), ..Args::default() };
+            choose(&args, &all, |_| false).into_iter().map(|mutant| mutant.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(of_seed(7), of_seed(7));
+        assert_ne!(of_seed(7), of_seed(8));
+        assert!((6..=7).contains(&of_seed(7).len()), "a 150th");
     }
 
     #[test]
@@ -449,6 +402,10 @@ mod tests {
 
     #[test]
     fn packages_with_tests_in_memory_are_found() {
-        assert_eq!(with_tests_in_memory().unwrap()["operators-manager"], ["upstream"]);
+        let tests = with_tests_in_memory().unwrap();
+        assert_eq!(
+            (&tests["operators-manager"][..], &tests["operators-schedule"][..]),
+            (&["upstream".to_owned()][..], &["it".to_owned()][..])
+        );
     }
 }

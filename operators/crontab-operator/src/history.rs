@@ -18,7 +18,10 @@ pub fn surplus(spec: &CronTabSpec, jobs: &[LiveJob]) -> Vec<LiveJob> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
+    use workloads::Live;
 
     use super::*;
     use crate::{known::testing::job, samples};
@@ -47,5 +50,15 @@ mod tests {
         assert_eq!(gone((0, 0), &jobs), ["a", "f", "c", "b", "d", "e"]);
         assert_eq!(gone((9, 9), &jobs), [""; 0]);
         assert_eq!(gone((1, 9), &[("b", "+ 10:00"), ("a", "+ 10:00")]), ["a"], "equal times: in order of the names");
+    }
+
+    #[test]
+    fn job_that_is_being_deleted_is_not_deleted_again() {
+        let spec = json!({"cronSpec": "@daily", "image": "a", "successfulJobsHistoryLimit": 0});
+        let mut jobs = vec![job("a", "+ 10:00"), job("b", "+ 10:01")];
+        let deleted = Live { deleting: jobs[0].created, ..(*jobs[0]).clone() };
+        jobs[0] = Arc::new(deleted);
+        let surplus = surplus(&samples::with_spec(&spec).spec, &jobs);
+        assert_eq!(surplus.iter().map(|job| &*job.name).collect::<Vec<_>>(), ["b"]);
     }
 }

@@ -221,8 +221,9 @@ fn departed_jobs_emit_completed_or_missing_events() {
             "Active job went missing: d"
         ]
     );
+    let before = told(&known);
     known.replace(vec![job("c", "10:00"), job("d", "10:00")]);
-    assert_eq!(told(&known).len(), 2, "replaced Jobs emit no MissingJob");
+    assert_eq!(told(&known), before[..2], "replaced Jobs emit no MissingJob");
 }
 
 #[test]
@@ -233,5 +234,120 @@ fn replaced_job_is_not_reported_missing_on_retry() {
         let timing = timing(&crontab);
         let known = Known::of(&crontab, &timing, vec![job("new", "11:00")], at("2026-11-20T11:00:00Z"));
         assert_eq!(known.departed(&left).len(), told, "{policy}");
+    }
+}
+
+#[test]
+fn started_job_counts_once_and_a_replaced_one_does_not_count() {
+    let crontab = crontab(&json!({}), &json!({}));
+    let timing = timing(&crontab);
+    let jobs = vec![job("a", "10:00"), job("b", "+ 10:01")];
+    let mut known = Known::of(&crontab, &timing, jobs, at("2026-11-20T11:00:00Z"));
+    let names = |known: &Known<'_>| known.jobs.iter().map(|job| job.name.to_string()).collect::<Vec<_>>();
+    for _ in 0..2 {
+        known.started(Due { time: at("2026-11-20T11:00:00Z"), missed: 0 }, job("c", "11:00"));
+    }
+    assert_eq!((names(&known).join(" "), known.active().count()), ("a b c".to_owned(), 2));
+    known.replace(vec![job("a", "10:00")]);
+    assert_eq!((names(&known).join(" "), known.active().count()), ("b c".to_owned(), 1));
+}
+
+#[test]
+fn older_job_does_not_replace_the_failure_that_the_status_remembers() {
+    let failure = json!({"job": "later", "time": "2026-11-20T12:00:00Z", "reason": "DeadlineExceeded"});
+    let crontab = crontab(&json!({}), &json!({"lastFailure": failure}));
+    let timing = timing(&crontab);
+    let known = Known::of(&crontab, &timing, vec![job("a", "- 10:00")], at("2026-11-20T12:30:00Z"));
+    assert_eq!(known.memory.last_failure.map(|failure| failure.job).as_deref(), Some("later"));
+}
+
+#[test]
+fn skipped_run_is_told_again_for_another_active_run_or_another_reason() {
+    for (missed, reason, told) in [
+        ("09:30", "JobAlreadyActive", 1), // while an earlier run was active
+        ("10:00", "JobAlreadyActive", 1), // the active Job was requested in that minute
+        ("10:01", "JobAlreadyActive", 0),
+        ("10:01", "MissSchedule", 1),
+    ] {
+        let status = json!({"lastMissedTime": format!("2026-11-20T{missed}:00Z"), "lastMissedReason": reason});
+        let crontab = crontab(&json!({"cronSpec": "* * * * *"}), &status);
+        let timing = timing(&crontab);
+        let time = at("2026-11-20T10:02:00Z");
+        let mut known = Known::of(&crontab, &timing, vec![job("a", "10:00")], time);
+        let events = known.skip(Due { time, missed: 0 }, Missed::StillRunning);
+        assert_eq!(events.len(), told, "{missed} {reason}");
+    }
+}
+
+#[test]
+fn requested_run_is_skipped_by_policy_and_number_of_active_jobs() {
+    for (policy, active, why) in [
+        ("Forbid", 0, None),
+        ("Forbid", 1, Some(Missed::StillRunning)),
+        ("Forbid", 3, Some(Missed::StillRunning)),
+        ("Allow", 0, None),
+        ("Allow", 1, None),
+        ("Allow", 2, Some(Missed::TooManyActive)),
+        ("Allow", 3, Some(Missed::TooManyActive)),
+        ("Replace", 3, None),
+    ] {
+        let crontab = crontab(&json!({"concurrencyPolicy": policy, "maxActiveJobs": 2}), &json!({}));
+        let timing = timing(&crontab);
+        let jobs = (0..active).map(|number| job(&format!("job-{number}"), "10:00")).collect();
+        let known = Known::of(&crontab, &timing, jobs, at("2026-11-20T10:30:00Z"));
+        assert_eq!(known.against_running_now(), why, "{policy} with {active}");
+    }
+}
+
+/// Only a decision that depends on the Jobs reads them anew.
+#[test]
+fn decision_depends_on_jobs_only_if_a_run_may_meet_another() {
+    for (policy, deadline, request, now, has_to_decide, depends) in [
+        ("Forbid", None, false, "10:30:00", false, false),
+        ("Forbid", None, false, "11:00:01", true, true),
+        ("Replace", None, false, "11:00:01", true, true),
+        ("Allow", None, false, "11:00:01", true, false),
+        ("Forbid", Some(60), false, "11:30:00", true, false), // too late, whatever runs
+        ("Forbid", Some(60), true, "11:30:00", true, true),
+        ("Forbid", None, true, "10:30:00", true, true),
+        ("Allow", None, true, "10:30:00", true, false),
+    ] {
+        let spec = json!({"concurrencyPolicy": policy, "startingDeadlineSeconds": deadline});
+        let mut crontab = crontab(&spec, &json!({"lastScheduleTime": "2026-11-20T10:00:00Z"}));
+        if request {
+            crontab.annotations_mut().insert(RUN_NOW.to_owned(), "a".to_owned());
+        }
+        let timing = timing(&crontab);
+        let known = Known::of(&crontab, &timing, vec![], at(&format!("2026-11-20T{now}Z")));
+        let decision = (known.has_to_decide(), known.depends_on_jobs());
+        assert_eq!(decision, (has_to_decide, depends), "{policy} {deadline:?} {request} {now}");
+    }
+}
+
+#[test]
+fn runs_that_the_status_lacks_are_unrecorded() {
+    for (status, jobs, expected) in [
+        (json!({}), vec![], false),
+        (json!({}), vec![job("a", "10:00")], true),
+        (json!({"lastScheduleTime": "2026-11-20T10:00:00Z"}), vec![job("a", "10:00")], false),
+        (json!({"lastScheduleTime": "2026-11-20T10:00:00Z", "lastRunNow": "b"}), vec![], false),
+        (json!({"lastScheduleTime": "2026-11-20T09:00:00Z"}), vec![job("a", "10:00")], true),
+    ] {
+        let crontab = crontab(&json!({}), &status);
+        let timing = timing(&crontab);
+        let known = Known::of(&crontab, &timing, jobs, at("2026-11-20T10:30:00Z"));
+        assert_eq!(known.has_unrecorded_runs(), expected, "{status}");
+    }
+}
+
+#[test]
+fn time_is_cut_to_the_second_before_it() {
+    for (time, whole) in [
+        ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00Z"),
+        ("2026-11-20T10:00:00.9Z", "2026-11-20T10:00:00Z"),
+        ("1969-12-31T23:59:58Z", "1969-12-31T23:59:58Z"),
+        ("1969-12-31T23:59:58.1Z", "1969-12-31T23:59:58Z"),
+    ] {
+        assert_eq!(second(at(time)), at(whole), "{time}");
     }
 }

@@ -129,6 +129,7 @@ fn push(pointer: &mut String, segment: &str) {
 #[cfg(test)]
 mod tests {
     use super::{super::compare, *};
+    use crate::object::Head;
 
     fn live() -> Value {
         json!({
@@ -193,5 +194,52 @@ mod tests {
         let changes = compare(&live, &Value::Null, &json!({"spec": {"replicas": 5}}), &json!({}));
         assert!(json_patch(&live, "u", "o", &changes).is_some());
         assert_eq!(json_patch(&live, "u", "another-manager", &changes), None);
+    }
+
+    /// An apply would only add our alternative beside the other one, unless it removes the other one as ours.
+    #[test]
+    fn alternative_that_is_not_ours_alone_is_exchanged_for_ours() {
+        let owner = json!([{"uid": "o", "controller": true}]);
+        let live = json!({
+            "metadata": {"uid": "u", "ownerReferences": owner},
+            "spec": {"replicas": 1, "volumes": [{"name": "data", "emptyDir": {}}]},
+        });
+        let exchanged = |source: &str, managers: &[&str]| -> Option<Vec<String>> {
+            let desired = json!({"spec": {"replicas": 2, "volumes": [{"name": "data", source: {}}]}});
+            let fields = json!({"f:spec": {"f:volumes": {"k:{\"name\":\"data\"}": {"f:emptyDir": {}}}}});
+            let entry = |manager: &&str| json!({"manager": manager, "operation": "Update", "fieldsV1": fields});
+            let entries: Vec<Value> = managers.iter().map(entry).collect();
+            let text = json!({"metadata": {"name": "a", "managedFields": entries}}).to_string();
+            let head: Head<'_> = serde_json::from_str(&text).expect("metadata");
+            let changes = compare(&live, &Value::Null, &desired, &desired);
+            let patch = exchange_alternatives(&live, "u", "o", &changes, ("ours", &head.metadata.managed_fields))?;
+            let edits = patch.as_array().expect("a list").iter().filter(|it| it["op"] != "test");
+            let mut edits: Vec<String> = edits.map(|it| format!("{} {}", it["op"], it["path"])).collect();
+            edits.sort_unstable();
+            Some(edits)
+        };
+        let both =
+            [r#""add" "/spec/volumes/0/configMap""#, r#""remove" "/spec/volumes/0/emptyDir""#].map(str::to_owned);
+        for managers in [&["kubectl"][..], &["kubectl", "ours"], &[]] {
+            assert_eq!(exchanged("configMap", managers).as_deref(), Some(&both[..]), "{managers:?}");
+        }
+        assert_eq!(exchanged("configMap", &["ours"]), None, "an apply removes it");
+        assert_eq!(exchanged("emptyDir", &["kubectl"]), None, "none is in the way");
+    }
+
+    #[test]
+    fn dry_run_also_removes_plain_fields() {
+        let live = live();
+        let dry_run =
+            |owned: &Value, desired: &Value| dry_run_operations(&live, "u", &compare(&live, owned, desired, desired));
+        let expected = json!([
+            {"op": "test", "path": "/metadata/uid", "value": "u"},
+            {"op": "add", "path": "/spec/paused", "value": true},
+            {"op": "remove", "path": "/spec/replicas"},
+        ]);
+        let (owned, desired) = (json!({"spec": {"replicas": 3}}), json!({"spec": {"paused": true}}));
+        assert_eq!(dry_run(&owned, &desired), Some(expected));
+        let another = json!({"spec": {"containers": [{"name": "other"}]}});
+        assert_eq!(dry_run(&Value::Null, &another), None, "a new element");
     }
 }

@@ -138,3 +138,65 @@ impl fmt::Display for Path {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn path(fields: &str) -> Path {
+        fields.split('.').fold(Path::default(), |path, field| path.field(field))
+    }
+
+    #[test]
+    fn path_is_removed_from_a_field_set_only_if_the_set_names_it() {
+        let set = json!({"f:spec": {"f:replicas": {}, "f:strategy": {"f:type": {}}, "f:selector": {}}});
+        for (fields, is_in, left) in [
+            ("spec.replicas", true, Some(json!({"f:spec": {"f:strategy": {"f:type": {}}, "f:selector": {}}}))),
+            ("spec.strategy", true, Some(json!({"f:spec": {"f:replicas": {}, "f:selector": {}}}))),
+            ("spec.selector.app", true, None), // below an atomic value
+            ("spec.paused", false, None),
+            ("status", false, None),
+        ] {
+            assert_eq!(path(fields).is_in(&set), is_in, "{fields}");
+            let mut fewer = set.clone();
+            let is_removed = path(fields).remove_from(&mut fewer).is_some();
+            assert_eq!((is_removed, &fewer), (left.is_some(), left.as_ref().unwrap_or(&set)), "{fields}");
+        }
+    }
+
+    #[test]
+    fn alternatives_are_the_fields_of_which_an_object_can_have_one() {
+        let element = |list: &str, field: &str| {
+            Path(vec![Step::Field(list.to_owned()), Step::Element(Map::new()), Step::Field(field.to_owned())])
+        };
+        for (path, expected) in [
+            (element("volumes", "emptyDir"), true),
+            (element("volumes", "name"), false),
+            (element("env", "value"), true),
+            (element("env", "valueFrom"), true),
+            (element("env", "name"), false),
+            (element("containers", "image"), false),
+            (path("readinessProbe.exec"), true),
+            (path("livenessProbe.periodSeconds"), false),
+            (path("spec.exec"), false),
+            (path("exec"), false),
+        ] {
+            assert_eq!(path.is_alternative(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn path_starts_with_fields_that_it_has_in_this_order() {
+        let path = path("spec.template.spec");
+        for (fields, expected) in [
+            ("spec.template", true),
+            ("template", false),
+            ("spec.template.metadata", false),
+            ("spec.template.spec.containers", false),
+        ] {
+            assert_eq!(path.starts_with(&fields.split('.').collect::<Vec<_>>()), expected, "{fields}");
+        }
+    }
+}

@@ -41,6 +41,15 @@ fn list(store: &Deployments, version: u64, objects: &[Decoded<Live<DeploymentVie
     (deltas.into_iter().map(|delta| delta.key).collect(), back || rewritten)
 }
 
+/// A Deployment `a` whose number of replicas is a text.
+fn undecodable(version: u64, replicas: &str) -> Decoded<Live<DeploymentView>> {
+    let object = json!({
+        "metadata": {"namespace": "default", "name": "a", "uid": "1", "resourceVersion": version.to_string()},
+        "spec": {"replicas": replicas},
+    });
+    Decoded::read::<Projected<Deployment>>(&object.to_string()).expect("a name")
+}
+
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
@@ -276,24 +285,30 @@ fn children_are_found_by_owner_and_by_label() {
 fn undecodable_object_is_set_aside_and_reported_once() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
-    let broken = |version: u64| {
-        let text = json!({
-            "metadata": {"namespace": "default", "name": "a", "uid": "1", "resourceVersion": version.to_string()},
-            "spec": {"replicas": "three"},
-        });
-        Decoded::read::<Projected<Deployment>>(&text.to_string()).expect("a name")
-    };
+    let broken = |version| undecodable(version, "three");
     let delta = deliver(&store, &broken(6)).expect("a delta with the error");
     assert!(delta.owners[0].is_some() && delta.apps[0].is_some(), "its owner is woken");
     assert!(delta.undecodable.is_some_and(|undecodable| undecodable.error.contains("three")));
     assert_eq!(replicas(&store, "a"), None);
     assert_eq!(store.counts(), (0, 1));
     assert!(deliver(&store, &broken(7)).is_none(), "the same error again");
+    assert!(deliver(&store, &undecodable(7, "four")).is_some(), "another error");
     assert!(deliver(&store, &object("a", "1", 8, 3)).is_some(), "it decodes again");
     assert_eq!(store.counts(), (1, 0));
     deliver(&store, &broken(9));
     deliver_gone(&store, &object("a", "1", 10, 3));
     assert_eq!(store.counts(), (0, 0), "a deleted undecodable object no longer counts");
+}
+
+#[test]
+fn undecodable_object_counts_as_long_as_lists_contain_it() {
+    let store = Deployments::default();
+    for (version, objects, count) in
+        [(10, vec![undecodable(5, "three")], 1), (11, vec![undecodable(5, "three")], 1), (12, vec![], 0)]
+    {
+        list(&store, version, &objects);
+        assert_eq!(store.counts(), (0, count), "{version}");
+    }
 }
 
 #[test]
@@ -318,6 +333,71 @@ fn verification_is_forgotten_with_its_object() {
     assert_eq!(store.known(&key("a")).and_then(|known| known.verified), Some(verified));
     deliver(&store, &object("a", "2", 6, 3));
     assert_eq!(store.known(&key("a")).and_then(|known| known.verified), None);
+}
+
+#[test]
+fn absence_is_known_up_to_the_delivered_version() {
+    let store = Deployments::default();
+    assert_eq!(store.absent_at(&key("a")), Some(0));
+    deliver(&store, &object("b", "2", 7, 1));
+    assert_eq!(store.absent_at(&key("a")), Some(7));
+    assert!(store.contains(&key("b")) && !store.contains(&key("a")));
+    for present in [object("a", "1", 8, 1), undecodable(9, "three")] {
+        deliver(&store, &present);
+        assert_eq!(store.absent_at(&key("a")), None);
+    }
+    store.watch(&["other".to_owned()]);
+    assert_eq!(store.absent_at(&key("c")), None, "nothing is known of a namespace that no watch covers");
+}
+
+/// An answer of ours can have the version of the deletion, such as that to a patch which removes the last finalizer.
+#[test]
+fn deletion_at_the_version_of_our_own_answer_removes_the_object() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    store.observe(&object("a", "1", 9, 3));
+    assert!(deliver_gone(&store, &object("a", "1", 9, 3)).is_some());
+    assert_eq!(replicas(&store, "a"), None);
+}
+
+/// A restored cluster has reached exactly the version that the cache knows, with other content.
+#[test]
+fn list_at_the_version_of_an_object_replaces_its_content() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 100, 3));
+    assert_eq!(list(&store, 100, &[object("a", "1", 100, 4)]), (vec![key("a")], false));
+    assert_eq!(replicas(&store, "a"), Some(4));
+}
+
+#[test]
+fn child_is_found_only_under_its_present_owner_and_label() {
+    let child = |name: &str, version: u64, owner: &str| {
+        let object = json!({
+            "metadata": {
+                "namespace": "default", "name": name, "uid": name, "resourceVersion": version.to_string(),
+                "labels": {"app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": owner},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Memcached", "name": owner, "uid": owner, "controller": true}],
+            },
+            "spec": {"replicas": 1},
+        });
+        Decoded::read::<Projected<Deployment>>(&object.to_string()).expect("a name")
+    };
+    let store = Deployments::default();
+    let found = |owner: &str| {
+        let app = AppKey::new("memcached", key(owner));
+        let labelled: Vec<ObjectKey> = store.labelled(&app).iter().map(|live| key(&live.name)).collect();
+        assert_eq!(labelled, store.owned(Uid::of(owner)));
+        labelled
+    };
+    for (version, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        deliver(&store, &child(name, version, "one"));
+    }
+    deliver(&store, &child("a", 4, "two"));
+    assert_eq!((found("one"), found("two")), (vec![key("b"), key("c")], vec![key("a")]));
+    deliver_gone(&store, &child("b", 5, "one"));
+    assert_eq!((found("one"), found("two")), (vec![key("c")], vec![key("a")]));
+    deliver(&store, &child("d", 6, "two"));
+    assert_eq!((found("one"), found("two")), (vec![key("c")], vec![key("a"), key("d")]));
 }
 
 /// Compares each lookup with a scan of all objects, after each of many random changes.
@@ -352,6 +432,9 @@ fn an_index_is_exact_after_every_change() {
                 |found: Vec<Arc<Live<DeploymentView>>>| found.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
             assert_eq!(names(store.indexed("thirds", "default", value)), names(all.clone()), "{value} at {version}");
             assert!(store.indexed("thirds", "elsewhere", value).is_empty());
+            let mut keys = store.indexed_keys("thirds", "default", value);
+            keys.sort_unstable();
+            assert_eq!(keys, all.iter().map(|live| key(&live.name)).collect::<Vec<_>>());
             assert_eq!(names(store.indexed_cluster("everywhere", value)), names(all));
         }
         assert_eq!(store.indexed("other", "default", &name).len(), usize::from(store.get(&key(&name)).is_some()));
