@@ -1,4 +1,6 @@
-# Builds the image of the operators with Docker. `cargo xtask image build` makes the same image without Docker.
+# Builds the image of the operators with Docker. `cargo xtask image build` makes the same image without Docker, and releases are built
+# by it. The version of the compiler's image is fixed, but its owner can change what is behind it. To decide that yourself, give its
+# digest: docker build --build-context rust:1.95-bookworm=docker-image://rust@sha256:…
 FROM rust:1.95-bookworm AS build
 WORKDIR /workspace
 COPY . .

@@ -42,12 +42,12 @@ test: ## Run every check, from format to end-to-end tests; installs what it need
 	cargo xtask test
 
 .PHONY: nightly
-nightly: ## Run the checks that take hours: all interferences and fault plans, the model API server, random worlds, random inputs, attacks, races
-	cargo xtask nightly
+nightly: ## Run the checks that take hours: all interferences and fault plans, the model API server, random worlds, random inputs, attacks, releases, races, benchmarks; ONLY=kind, SKIP=mutants
+	cargo xtask nightly $(if $(ONLY),--only $(ONLY)) $(if $(SKIP),--skip $(SKIP))
 
 .PHONY: mutants
-mutants: ## Make small changes to the code and check that tests fail; a random sample, SHARD=3/150 repeats one
-	cargo xtask mutants $(if $(SHARD),--shard $(SHARD))
+mutants: ## Make small changes to the code and check that tests fail; a random sample, SEED=7 repeats one, SHARD=3/150 selects a part
+	cargo xtask mutants $(if $(SHARD),--shard $(SHARD),$(if $(SEED),--seed $(SEED)))
 
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests only; E2E_CLUSTER=local, existing (your kubeconfig, with E2E_IMAGE=…) or kind; E2E_PROFILE=release

@@ -6,13 +6,15 @@
 #
 # It needs oras, cosign and jq, and compiles nothing: the build scripts of crates would have the rights to push and to sign. Of the
 # build it takes only what these digests name, and a provenance with exactly this commit and these digests. In a workflow, RUN is the
-# beginning of the address of the run, which the provenance has to name too.
+# beginning of the address of the run, and BUILDER stands for its machines. The provenance has to name both too; without BUILDER, it
+# has to name a machine of a maintainer, as `hack/release/src/statement.rs` does.
 set -euo pipefail
 export LC_ALL=C # the order of names, as in the provenance
 
 layout=$1
 files=$2
 shift 2
+builder=${BUILDER:-urn:operators:maintainer}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -40,15 +42,17 @@ subjects() {
   (cd "$files" && for file in *; do [[ $file == provenance.json || $file == SHA256SUMS ]] || sha256sum -- "$file" || exit 1; done)
 }
 expected=$(subjects | jq --raw-input --null-input '[inputs | split("  ") | {name: .[1], digest: {sha256: .[0]}}]')
-jq --exit-status --argjson subjects "$expected" --arg version "$VERSION" --arg commit "$COMMIT" --arg run "${RUN:-}" '
+jq --exit-status --argjson subjects "$expected" --arg version "$VERSION" --arg commit "$COMMIT" --arg run "${RUN:-}" \
+  --arg builder "$builder" '
   .subject == $subjects
   and .predicateType == "https://slsa.dev/provenance/v1"
   and .predicate.buildDefinition.externalParameters.version == $version
   and (.predicate.buildDefinition.resolvedDependencies[0] |
     .digest == {gitCommit: $commit} and ($run == "" or .uri == "git+\($run | split("/actions/runs/")[0])@\($commit)"))
+  and .predicate.runDetails.builder == {id: $builder}
   and (.predicate.runDetails.metadata.invocationId // "" | startswith($run))
 ' "$files/provenance.json" >"$work/is_expected" || fail "$files/provenance.json names another release than $IMAGE and $CHART, \
-made of the commit $COMMIT, with the files in $files"
+made of the commit $COMMIT by $builder, with the files in $files"
 
 (cd "$files" && sha256sum --check --strict --quiet SHA256SUMS >&2) ||
   fail "a file in $files does not have the checksum that SHA256SUMS has"

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::oci::{self, Annotations, Attachment, CYCLONEDX, Document};
 use crate::package::{self, Package};
+use crate::plugin::{self, Plugin};
 use crate::statement::{Statement, Subject};
 use crate::{Plan, Ready};
 
@@ -53,8 +54,15 @@ pub struct Artifacts {
 }
 
 impl Artifacts {
-    /// Puts the release together from images of the store, and writes its files.
-    pub fn assemble(plan: &Plan, ready: &Ready, images: Vec<Image>, store: &Store, helm: &Helm) -> Result<Self> {
+    /// Puts the release together from images of the store and from the plugin for each platform, and writes its files.
+    pub fn assemble(
+        plan: &Plan,
+        ready: &Ready,
+        images: Vec<Image>,
+        plugins: &[Plugin],
+        store: &Store,
+        helm: &Helm,
+    ) -> Result<Self> {
         let manifest = |image: &Image| {
             let path = store.blob_path(&image.digest);
             let content = fs::read(&path).with_context(|| format!("could not read {}", path.display()))?;
@@ -77,6 +85,7 @@ impl Artifacts {
         };
         let bills = images.iter().zip(&manifests).map(bill).collect::<Result<Vec<_>>>()?;
         let mut files = files(plan, ready, helm, &package)?;
+        files.extend(plugin::files(plan, ready, plugins)?);
         for (image, bill) in images.iter().zip(&bills) {
             let name = format!("controller-manager-linux-{}.cdx.json", image.platform.architecture());
             files.insert(name, bill.content.clone());

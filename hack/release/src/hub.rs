@@ -51,7 +51,7 @@ fn yaml(list: &Value) -> Result<Value> {
     Ok(json!(yaml_text(list)?))
 }
 
-fn yaml_text(value: &Value) -> Result<String> {
+pub(crate) fn yaml_text(value: &Value) -> Result<String> {
     let text = serde_saphyr::to_string(value).context("could not write YAML")?;
     let read: Value = serde_saphyr::from_str(&text).context("this is not the YAML that was written")?;
     ensure!(read == *value, "this text would be read as something else:\n{text}");

@@ -5,22 +5,25 @@
 //!
 //! - [`plan`]: what a release consists of, and where it goes.
 //! - [`checks`]: whether the checkout is ready for it, and stays the same during the builds.
-//! - [`artifacts`]: puts everything together on this machine. [`package`] makes the chart, [`oci`] has the formats of registries,
-//!   [`statement`] says where everything comes from.
+//! - [`artifacts`]: puts everything together on this machine. [`package`] makes the chart, [`plugin`] the archives with the plugin of
+//!   kubectl, [`oci`] has the formats of registries, [`statement`] says where everything comes from.
 //! - [`publish`]: asks the registry before the builds, and sends the release to it after them, the tags last. [`cosign`] signs it.
 //! - [`layout`]: writes the release into a folder instead, which `publish.sh` publishes where no crate may be compiled.
+//! - [`documented`]: verifies a release with the commands that the chart's README gives to users.
 //!
 //! `cargo xtask release` builds the images and calls these in turn.
 
 pub mod artifacts;
 pub mod checks;
 pub mod cosign;
+pub mod documented;
 mod git;
 mod hub;
 pub mod layout;
 pub mod oci;
 pub mod package;
 pub mod plan;
+pub mod plugin;
 pub mod publish;
 pub mod statement;
 
@@ -28,4 +31,5 @@ pub use artifacts::{Artifacts, Image};
 pub use checks::{Ready, check, unchanged_during};
 pub use layout::{check_unused, export};
 pub use plan::Plan;
+pub use plugin::Plugin;
 pub use publish::{preflight, publish};

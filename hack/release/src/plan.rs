@@ -80,7 +80,7 @@ impl fmt::Display for Plan {
         writeln!(f, "  chart      oci://{}:{version}, which names the digest of this index", self.chart())?;
         write!(
             f,
-            "  files      {}: the chart, plain manifests, bills of materials, release notes, SHA256SUMS",
+            "  files      {}: the chart, plain manifests, the plugin of kubectl, bills of materials, release notes, SHA256SUMS",
             output.display()
         )
     }

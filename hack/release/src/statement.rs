@@ -109,6 +109,11 @@ impl Builder {
         })
     }
 
+    /// The address of the repository for readers, below which the releases have their pages; `None` if no address is known.
+    pub(crate) fn address(&self) -> Option<&str> {
+        self.source.as_deref()?.strip_prefix("git+")
+    }
+
     fn predicate(&self, plan: &Plan, ready: &Ready) -> Value {
         let platforms: Vec<_> = plan.platforms.iter().map(ToString::to_string).collect();
         let mut source = json!({"name": "source", "digest": {"gitCommit": ready.commit}});

@@ -3,6 +3,7 @@
 
 mod difference;
 mod fields;
+mod lines;
 mod readme;
 mod reference;
 

@@ -23,6 +23,7 @@ mod packages;
 mod registry;
 mod release;
 mod report;
+mod sample;
 mod scaffold;
 mod seeded_bugs;
 mod simulate;
@@ -64,6 +65,7 @@ enum Task {
     NewProject(new_project::Args),
     Nightly(nightly::Args),
     Release(release::Args),
+    Reproduce(release::reproduce::Args),
     SeededBugs(seeded_bugs::Args),
     Simulate(simulate::Args),
     Test(test::Args),
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Task::NewProject(args) => new_project::run(&args),
         Task::Nightly(args) => nightly::run(&args),
         Task::Release(args) => release::run(args).map(success),
+        Task::Reproduce(args) => release::reproduce::run(args).map(success),
         Task::SeededBugs(args) => seeded_bugs::run(&args),
         Task::Simulate(args) => simulate::run(&args),
         Task::Test(args) => test::run(&args),

@@ -1,29 +1,41 @@
 //! `cargo xtask nightly`: the checks that take too long for each change. `cargo xtask test` runs samples of them.
 
+mod kind;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::builder::PossibleValuesParser;
 
 use crate::attack;
 use crate::crates;
 use crate::fuzz;
 use crate::mutants;
 use crate::one_more_operator;
+use crate::release::{rehearsal, reproduce};
 use crate::report::Outcome;
+use crate::seeded_bugs;
 use crate::simulate;
 use crate::steps::{self, Step};
 use crate::test::{checks, nextest};
 use crate::workspace;
 
-/// Run the checks that take hours: all interferences, all fault plans, the model API server, random worlds, random inputs, attacks, packages of crates, mutants, IPv6, kind, races
+/// Run the checks that take hours: all interferences, all fault plans, the model API server, random worlds, random inputs, attacks, packages of crates, mutants, seeded bugs, releases, IPv6, kind, races, benchmarks
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run only these steps, in their usual order
-    #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(STEPS.iter().map(|step| step.name)))]
+    #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = names())]
     only: Vec<String>,
+    /// Skip these steps
+    #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = names())]
+    skip: Vec<String>,
     /// How many minutes to play each operator's worlds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: u64,
+}
+
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(STEPS.iter().map(|step| step.name))
 }
 
 const STEPS: &[Step<Args>] = &[
@@ -102,21 +114,57 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "mutants",
-        title: "a sample of small changes to the code, each of which must fail a test",
+        title: "the small changes to the code that are due this night, each of which must fail a test",
         needs: &[],
-        run: |_| mutants::sample(),
+        run: |_| mutants::nightly(),
+    },
+    Step {
+        name: "seeded-bugs",
+        title: "a sample of known bugs, each of which random worlds must find in two minutes",
+        needs: &[],
+        run: |_| seeded_bugs::nightly(),
+    },
+    Step {
+        name: "installations",
+        title: "two releases in one cluster, another topology, a failed helm test, and clusters with other rules",
+        needs: &["tools", "cluster"],
+        run: |_| whole("INSTALLATIONS", "package(e2e) & binary(chart) & test(/^(releases|environments)::/)"),
+    },
+    Step {
+        name: "reproducible",
+        title: "the same sources give the same release in two folders, for each platform",
+        needs: &["tools"],
+        run: |_| reproduce::nightly(),
+    },
+    Step {
+        name: "release",
+        title: "two signed releases in a registry, from which a real node runs one after the other",
+        needs: &["tools", "cluster"],
+        run: |_| rehearsal::nightly(),
     },
     Step {
         name: "ipv6",
         title: "the end-to-end tests on a cluster with IPv6 alone",
         needs: &["tools", "cluster"],
-        run: |_| ipv6(),
+        run: |_| with_addresses("ipv6"),
+    },
+    Step {
+        name: "dual-stack",
+        title: "the end-to-end tests on a cluster with both families of addresses",
+        needs: &["tools", "cluster"],
+        run: |_| with_addresses("dual"),
     },
     Step {
         name: "kind",
         title: "the end-to-end tests on kind, with nodes that this repository builds where Docker or Podman does not run",
         needs: &["tools", "cluster"],
-        run: |_| kind(),
+        run: |_| kind::newest(),
+    },
+    Step {
+        name: "oldest",
+        title: "the same on the oldest supported version of Kubernetes, which Docker or Podman runs from a published image",
+        needs: &["tools", "cluster"],
+        run: |_| kind::oldest(),
     },
     Step {
         name: "races",
@@ -124,12 +172,23 @@ const STEPS: &[Step<Args>] = &[
         needs: &["cluster"],
         run: |_| races(),
     },
+    Step {
+        name: "benchmarks",
+        title: "requests and allocations for an object: at most 5 % more than in the last measurement of the history",
+        needs: &["cluster"],
+        run: |_| benchmarks(),
+    },
 ];
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let is_wanted = |step: &&Step<Args>| args.only.is_empty() || args.only.iter().any(|name| name == step.name);
-    let chosen: Vec<_> = STEPS.iter().filter(is_wanted).collect();
-    steps::perform("cargo xtask nightly", &chosen, args)
+    steps::perform("cargo xtask nightly", &chosen(args), args)
+}
+
+/// The steps that the arguments select.
+fn chosen(args: &Args) -> Vec<&'static Step<Args>> {
+    let has = |names: &[String], step: &Step<Args>| names.iter().any(|name| name == step.name);
+    let is_wanted = |step: &&Step<Args>| (args.only.is_empty() || has(&args.only, step)) && !has(&args.skip, step);
+    STEPS.iter().filter(is_wanted).collect()
 }
 
 /// Runs tests completely that usually run a sample: the variable `variable` selects all cases.
@@ -139,18 +198,10 @@ fn whole(variable: &str, filter: &str) -> Result<Outcome> {
     nextest::run(&selection)
 }
 
-fn ipv6() -> Result<Outcome> {
-    let environment = [("E2E_IP_FAMILY", "ipv6"), ("E2E_PROFILE", "release"), ("HELM_VERSIONS", "all")];
+fn with_addresses(ip_family: &str) -> Result<Outcome> {
+    let environment = [("E2E_IP_FAMILY", ip_family), ("E2E_PROFILE", "release"), ("HELM_VERSIONS", "all")];
     let filter = Some("package(e2e) & (binary(e2e) | binary(chart))");
     nextest::run(&nextest::Selection { filter, profile: Some("nightly"), environment: &environment })
-}
-
-fn kind() -> Result<Outcome> {
-    let environment = [("E2E_CLUSTER", "kind"), ("E2E_PROFILE", "release"), ("HELM_VERSIONS", "all")];
-    let filter = Some("package(e2e) & (binary(e2e) | binary(chart))");
-    let tests = nextest::run(&nextest::Selection { filter, profile: Some("nightly"), environment: &environment });
-    installation::delete_kind()?; // also after a failure: its nodes need much memory
-    tests
 }
 
 fn races() -> Result<Outcome> {
@@ -161,4 +212,41 @@ fn races() -> Result<Outcome> {
     races.args(["run", "--package", "runtime-bench", "--", "races", "target/release/controller-manager"]);
     workspace::run(&mut races, "the operators missed changes, see above")?;
     Ok(Outcome::Passed)
+}
+
+fn benchmarks() -> Result<Outcome> {
+    let mut build = workspace::cargo();
+    build.args(["build", "--release", "--package", "controller-manager", "--example", "count-allocations"]);
+    workspace::run(&mut build, "the controller-manager that counts its allocations does not build, see above")?;
+    let mut regressions = workspace::cargo();
+    regressions.args(["run", "--package", "runtime-bench", "--", "regressions"]);
+    workspace::run(&mut regressions, "an object costs more than in the last measurement, see above")?;
+    Ok(Outcome::Passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Nightly {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn steps(flags: &[&str]) -> Vec<&'static str> {
+        let args = Nightly::parse_from(std::iter::once(&"nightly").chain(flags)).args;
+        chosen(&args).iter().map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn two_jobs_share_the_steps() {
+        let (long, rest) = (steps(&["--only", "mutants,seeded-bugs"]), steps(&["--skip", "mutants,seeded-bugs"]));
+        assert_eq!(long, ["mutants", "seeded-bugs"]);
+        assert_eq!(long.len() + rest.len(), STEPS.len());
+        assert!(!rest.iter().any(|step| long.contains(step)), "{rest:?}");
+        assert_eq!(steps(&[]).len(), STEPS.len());
+    }
 }

@@ -1,16 +1,23 @@
 //! `cargo xtask release`: checks the checkout and the registry, builds the images, and publishes them with the chart and with
 //! signatures, or writes all of it into a folder for another publisher.
 
+pub(crate) mod rehearsal;
+mod replica;
+pub(crate) mod reproduce;
+
+use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use chart::helm::{Helm, Version};
 use images::operator::Variant;
 use images::{Platform, Reference, Store, default_store, operator};
 use release::artifacts::Summary;
 use release::cosign::{Identity, Signer};
 use release::statement::Builder;
-use release::{Artifacts, Image, Plan, Ready, check, check_unused, export, plan, preflight, publish, unchanged_during};
+use release::{
+    Artifacts, Image, Plan, Plugin, Ready, check, check_unused, export, plan, preflight, publish, unchanged_during,
+};
 
 use crate::image::megabytes;
 use crate::{registry, workspace};
@@ -114,7 +121,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match target {
         Target::Registry(identity) => to_registry(&plan, &ready, identity, access),
         Target::Layout(folder) => {
-            let (artifacts, store) = assemble(&plan, &ready)?;
+            let store = Store::open(default_store()?)?;
+            let artifacts = assemble(&plan, &ready, &store)?;
             export(&artifacts, &store, &folder)?;
             println!("\n{}", Summary { plan: &plan, artifacts: &artifacts, store: &store });
             Ok(())
@@ -130,7 +138,8 @@ fn to_registry(plan: &Plan, ready: &Ready, identity: Option<Identity>, access: r
         println!("  released   {released}: the release goes on only if the builds give this digest again");
     }
     let signer = identity.map(|identity| Signer::new(identity, None)).transpose()?;
-    let (artifacts, store) = assemble(plan, ready)?;
+    let store = Store::open(default_store()?)?;
+    let artifacts = assemble(plan, ready, &store)?;
     let sent = runtime.block_on(publish(&client, &store, plan, &artifacts, signer.as_ref()))?;
     println!("\n{}", Summary { plan, artifacts: &artifacts, store: &store });
     println!("sent {}", megabytes(sent));
@@ -139,21 +148,33 @@ fn to_registry(plan: &Plan, ready: &Ready, identity: Option<Identity>, access: r
 }
 
 /// Builds everything. Needs no credentials.
-fn assemble(plan: &Plan, ready: &Ready) -> Result<(Artifacts, Store)> {
+fn assemble(plan: &Plan, ready: &Ready, store: &Store) -> Result<Artifacts> {
     let helm = Helm::of(Version::Four)?;
-    let store = Store::open(default_store()?)?;
-    let images = unchanged_during(plan, ready, || {
-        plan.platforms.iter().map(|platform| build(*platform, plan, ready, &store)).collect::<Result<Vec<_>>>()
+    let (images, plugins) = unchanged_during(plan, ready, || {
+        let platforms = || plan.platforms.iter().copied();
+        let images = platforms().map(|platform| build(platform, plan, ready, store)).collect::<Result<Vec<_>>>()?;
+        let plugins = platforms().map(|platform| build_plugin(platform, plan, ready)).collect::<Result<Vec<_>>>()?;
+        Ok((images, plugins))
     })?;
-    Ok((Artifacts::assemble(plan, ready, images, &store, &helm)?, store))
+    Artifacts::assemble(plan, ready, images, &plugins, store, &helm)
+}
+
+fn variant<'a>(platform: Platform, plan: &'a Plan, ready: &'a Ready) -> Variant<'a> {
+    Variant { platform, profile: &plan.profile, commit: Some(&ready.commit) }
 }
 
 fn build(platform: Platform, plan: &Plan, ready: &Ready, store: &Store) -> Result<Image> {
     let tag = format!("{}-{}", plan.version, platform.architecture());
     let name = Reference::parse(operator::DEFAULT_TAG)?.with_tag(&tag);
     eprintln!("building the image of {platform}");
-    let variant = Variant { platform, profile: &plan.profile, commit: Some(&ready.commit) };
-    let built = operator::build_variant(variant, &plan.checkout, store, &name)?;
+    let built = operator::build_variant(variant(platform, plan, ready), &plan.checkout, store, &name)?;
     let components = operator::components(&plan.checkout, platform)?;
     Ok(Image { platform, digest: built.digest, components })
+}
+
+fn build_plugin(platform: Platform, plan: &Plan, ready: &Ready) -> Result<Plugin> {
+    eprintln!("building the plugin of kubectl for {platform}");
+    let file = operator::build_plugin(variant(platform, plan, ready), &plan.checkout)?;
+    let program = fs::read(&file).with_context(|| format!("could not read {}", file.display()))?;
+    Ok(Plugin { platform, program: program.into() })
 }

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Write the whole trace of a failure to this file
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Print how often each disturbance had an effect at each moment
+    /// Print in how many worlds and how often each disturbance had an effect, at each moment
     #[arg(long)]
     table: bool,
     /// Print this table, and fail if a disturbance never had an effect at a moment at which it can have one

@@ -3,9 +3,12 @@
 mod architecture;
 mod documents;
 mod manifests;
+mod mutants;
 mod published;
-mod rust;
+pub(crate) mod rust;
+mod shapes;
 mod text;
+mod worlds;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -33,6 +36,7 @@ const CHECKS: &[Check] = &[
     Check { rule: "api and desired do not use the runtime", find: architecture::types_know_no_runtime },
     Check { rule: "pure modules do no I/O", find: architecture::pure_files_do_no_io },
     Check { rule: "only the manager creates watches and queues", find: architecture::only_the_manager_watches },
+    Check { rule: "worlds judge operators without their code", find: worlds::worlds_use_only_the_api },
     Check { rule: "a skipped test is counted, with its reason", find: architecture::skipped_tests_are_counted },
     Check { rule: "permissions have no wildcards", find: architecture::permissions_have_no_wildcards },
     Check { rule: "every crate has the lints of the workspace", find: manifests::lints },
@@ -49,11 +53,15 @@ const CHECKS: &[Check] = &[
     Check { rule: "no paths of one machine", find: text::no_machine_paths },
     Check { rule: "no hosts of package registries", find: text::no_registries },
     Check { rule: "actions of CI are pinned by commit", find: text::actions_are_pinned },
+    Check { rule: "base images are pinned by digest", find: text::images_are_pinned },
     Check { rule: "sentences name who acts", find: text::sentences_name_who_acts },
     Check { rule: "no notes about work to do later", find: text::nothing_for_later },
+    Check { rule: "every pattern for mutants matches a file", find: mutants::patterns_match_files },
+    Check { rule: "mutants are made of all parts of a module", find: mutants::folders_of_modules_are_selected },
     Check { rule: "the licence is present", find: documents::licence },
     Check { rule: "links lead to existing files", find: documents::links },
     Check { rule: "documents name code that exists", find: documents::names_of_code },
+    Check { rule: "operators show what the book says", find: shapes::operators_show_what_the_book_says },
 ];
 
 /// A breach of a rule.

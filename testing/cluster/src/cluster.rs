@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -338,6 +339,12 @@ impl Cluster {
     /// Loads an image from an OCI archive into all nodes. Works only with kind.
     pub fn load_image(&self, archive: &Path) -> Result<()> {
         kind::load(&self.name, archive)
+    }
+
+    /// Lets the nodes pull images from the registry at this address in the cluster's network. It speaks HTTP without encryption. All
+    /// other images come from the image store, as before.
+    pub fn pull_from(&self, registry: SocketAddr) -> Result<()> {
+        parts::write_registry(&self.supervised()?.spec, registry)
     }
 
     /// The present state of the cluster and its parts.

@@ -58,6 +58,12 @@ pub(crate) fn up(name: &str, workers: usize, progress: Progress<'_>) -> Result<(
     Ok((layout, known))
 }
 
+/// Whether the user's own Docker or Podman runs the nodes. It also runs published images of nodes with another version of Kubernetes,
+/// and it keeps kind's network, with its interfaces and rules, when the last cluster is gone.
+pub fn is_of_user() -> Result<bool> {
+    Ok(Which::chosen()? != Which::Built)
+}
+
 /// The cluster with this name, if kind has it and this module has created it.
 pub(crate) fn open(name: &str) -> Result<Option<(Layout, Foreign)>> {
     let layout = Layout::of(name)?;

@@ -9,15 +9,18 @@
 //! [`or_skip`] skips the test where such a cluster cannot run. On the command line, `cargo xtask cluster` does the same work.
 //!
 //! Reading order: `spec` describes a cluster; [`tools`] finds or builds its programs; `start` and `remove` start and stop it;
-//! `snapshot` copies and restores its store; `supervisor` is the process that owns a cluster; `parts` are the processes that the
-//! supervisor owns; `foreign` and `kind` handle existing clusters. The other modules are small.
+//! `snapshot` copies and restores its store, and `compaction` ends its history; `supervisor` is the process that owns a cluster;
+//! `parts` are the processes that the supervisor owns; `foreign` and `kind` handle existing clusters; `host` shows what a cluster
+//! leaves on the machine. The other modules are small.
 #![deny(missing_docs)]
 
 mod api;
 pub mod audit;
 mod cgroups;
 mod cluster;
+mod compaction;
 mod foreign;
+mod host;
 mod kind;
 mod kubeconfig;
 mod layout;
@@ -42,7 +45,8 @@ mod supervisor_program;
 pub mod tools;
 
 pub use self::cluster::{Access, Cluster};
-pub use self::kind::down as delete_kind;
+pub use self::host::{HostState, Residue};
+pub use self::kind::{down as delete_kind, is_of_user as kind_engine_is_of_user};
 pub use self::list::{Summary, list, summary};
 pub use self::missing::{Missing, Unsupported};
 pub use self::network::IpFamily;

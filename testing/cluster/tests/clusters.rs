@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 use std::fs;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -172,6 +172,40 @@ fn a_real_node_runs_restricted_pods_and_leaves_nothing() {
     eventually("the idle cluster stops itself", || !folder.exists() && members(&folder).is_empty());
     eventually("its cgroups go", || cgroups(&options.name).is_empty());
     assert_eq!(mounts(), before);
+}
+
+#[test]
+fn a_real_node_pulls_from_an_added_registry_and_otherwise_from_the_store() {
+    let Some(cluster) = or_skip(Cluster::fresh(Nodes::Real)) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let store = images::Store::open(folder.path()).unwrap();
+    let mut files = images::Layer::new();
+    files.file("/content", "no program", 0o644);
+    let references = vec![images::Reference::parse("localhost/added/app:1").unwrap()];
+    let spec = images::ImageSpec { references, files, ..images::ImageSpec::default() };
+    store.put(&spec.build().unwrap()).unwrap();
+
+    // What listens in the cluster's network stays there, whichever thread serves it.
+    let listen = || {
+        cluster.enter_network().unwrap();
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+    };
+    let listener = thread::scope(|scope| scope.spawn(listen).join().unwrap());
+    let address = listener.local_addr().unwrap();
+    let root = folder.path().to_path_buf();
+    thread::spawn(move || images::serve(listener, &root));
+
+    let image = format!("{address}/localhost/added/app:1");
+    let run = |pod: &str| succeeds(&cluster, &format!("run {pod} --restart=Never --image={image}"));
+    let has = |pod: &str, reason: &str| {
+        let selector = format!("involvedObject.name={pod},reason={reason}");
+        !kubectl(&cluster, &format!("get events --output=name --field-selector={selector}")).is_empty()
+    };
+    eventually("the service account is there", || run("early"));
+    eventually("the store has no such image", || has("early", "Failed"));
+    cluster.pull_from(address).unwrap();
+    assert!(run("late"));
+    eventually("the registry has it", || has("late", "Pulled"));
 }
 
 #[test]

@@ -58,6 +58,25 @@ fn restore_with_raised_revision_expires_old_watches() {
 }
 
 #[test]
+fn compaction_expires_watches_at_the_last_version_too() {
+    let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
+    kubectl(&cluster, "create configmap kept");
+    let version = kubectl(&cluster, "get configmap kept -o jsonpath={.metadata.resourceVersion}");
+    let version = version.parse::<u64>().unwrap();
+    let compacted = cluster.compact().unwrap();
+    assert!(compacted > version, "{compacted} {version}");
+    assert_eq!(kubectl(&cluster, "get configmap kept -o name"), "configmap/kept");
+    let watch = |version: u64| {
+        let path = "/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=5";
+        kubectl(&cluster, &format!("get --raw {path}&resourceVersion={version}"))
+    };
+    for version in [version, compacted - 1] {
+        let told = watch(version);
+        assert!(told.contains(r#""reason":"Expired","code":410"#), "{version}: {told}");
+    }
+}
+
+#[test]
 fn restore_restarts_etcd_but_no_other_stopped_part() {
     let Some(cluster) = or_skip(Cluster::fresh(Nodes::None)) else { return };
     let state = |name: &str| cluster.status().unwrap().parts.into_iter().find(|part| part.name == name).unwrap().state;

@@ -22,6 +22,8 @@ pub const TRIAL_TAG: &str = "localhost/operators/controller-manager:trial";
 const PROGRAMS: &[&str] = &["controller-manager", "metrics-proxy", "booking-server"];
 /// The packages of these programs, in the same order.
 const PACKAGES: &[&str] = &["controller-manager", "operators-metrics-proxy", "booking-server"];
+/// The plugin of kubectl: its package and its program. It is no part of the image, because users run it on their own machines.
+const PLUGIN: &str = "kubectl-operators";
 /// The version of the Kubernetes API for which the programs are built. The library of `metrics-proxy` leaves it to its users.
 const KUBERNETES: &str = "1.36";
 
@@ -111,8 +113,39 @@ pub fn build_variant(variant: Variant<'_>, workspace: &Path, store: &Store, refe
     for programs in every.chunks(at_once) {
         compile(workspace, programs, variant)?;
     }
-    let programs = PROGRAMS.iter().map(|program| compiled(workspace, program, variant)).collect::<Result<Vec<_>>>()?;
-    pack(&programs, variant.platform, store, reference, variant.commit)
+    pack(&programs(workspace, variant)?, variant.platform, store, reference, variant.commit)
+}
+
+/// The files of the programs that [`build_variant`] has compiled.
+pub fn programs(workspace: &Path, variant: Variant<'_>) -> Result<Vec<PathBuf>> {
+    PROGRAMS.iter().map(|program| compiled(workspace, program, variant)).collect()
+}
+
+/// Builds the plugin of kubectl, a static program. Returns its file.
+pub fn build_plugin(variant: Variant<'_>, workspace: &Path) -> Result<PathBuf> {
+    compile(workspace, &[(PLUGIN, PLUGIN)], variant)?;
+    compiled(workspace, PLUGIN, variant)
+}
+
+/// What this machine lacks to build for the platform; `None` if it has everything.
+pub fn lacks(platform: Platform, workspace: &Path) -> Result<Option<String>> {
+    if Platform::here()? == platform {
+        return Ok(None);
+    }
+    let (compiler, packages) = platform.cross_compiler();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|folder| folder.join(compiler).is_file()) {
+        return Ok(Some(format!("{compiler} is missing, which links for {platform}: install {packages}")));
+    }
+    let target = platform.target();
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    // In this folder, rustup takes the compiler that is pinned there.
+    rustc.args(["--print", "target-libdir", "--target", target]).current_dir(workspace);
+    let output = rustc.output().context("could not run rustc")?;
+    ensure!(output.status.success(), "rustc: {}", String::from_utf8_lossy(&output.stderr).trim_end());
+    let library = PathBuf::from(String::from_utf8(output.stdout).context("a folder is not UTF-8")?.trim_end());
+    let advice = || format!("the standard library for {platform} is missing: `rustup target add {target}`");
+    Ok((!library.is_dir()).then(advice))
 }
 
 /// What is linked into the programs, for [`sbom`]: crates, and after them the libraries that the compilers add.
@@ -196,7 +229,7 @@ fn compile(workspace: &Path, programs: &[(&str, &str)], variant: Variant<'_>) ->
     let flags: Vec<_> = ["-Ctarget-feature=+crt-static".to_owned()].into_iter().chain(folders.rustc()).collect();
     let mut cargo = crate::cargo();
     if Platform::here()? != platform {
-        cross(&mut cargo, platform)?;
+        cross(&mut cargo, platform, workspace)?;
     }
     match commit {
         Some(commit) => cargo.env("OPERATORS_COMMIT", commit),
@@ -212,6 +245,7 @@ fn compile(workspace: &Path, programs: &[(&str, &str)], variant: Variant<'_>) ->
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")) // in this form, folders may have spaces
         .env(format!("CFLAGS_{}", target.replace('-', "_")), folders.gcc()?)
         .env("CC_SHELL_ESCAPED_FLAGS", "1")
+        .env("CARGO_PROFILE_DEV_STRIP", "symbols") // as in the profile `release`
         .status()
         .context("could not run cargo")?;
     if !status.success() {
@@ -223,13 +257,12 @@ fn compile(workspace: &Path, programs: &[(&str, &str)], variant: Variant<'_>) ->
 
 /// Makes `cargo` link with the compiler for a platform that this machine does not have. The crate `cc`, which compiles the C
 /// sources of some libraries, finds the same compiler by itself.
-fn cross(cargo: &mut Command, platform: Platform) -> Result<()> {
-    let (compiler, packages) = platform.cross_compiler();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = std::env::split_paths(&path).any(|folder| folder.join(compiler).is_file());
-    ensure!(is_there, "{compiler} is missing, which links for {platform}: install {packages}");
-    let target = platform.target();
-    cargo.env(format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_")), compiler);
+fn cross(cargo: &mut Command, platform: Platform, workspace: &Path) -> Result<()> {
+    if let Some(lacking) = lacks(platform, workspace)? {
+        bail!("{lacking}");
+    }
+    let variable = format!("CARGO_TARGET_{}_LINKER", platform.target().to_uppercase().replace('-', "_"));
+    cargo.env(variable, platform.cross_compiler().0);
     Ok(())
 }
 
@@ -288,6 +321,12 @@ mod tests {
         let said = Command::new(one).output().unwrap();
         let said = String::from_utf8(said.stdout).unwrap();
         assert!(said.starts_with("/workspace/target/image/") && said.ends_with("/code.rs\n"), "{said}");
+    }
+
+    #[test]
+    fn machine_lacks_nothing_for_its_own_platform() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(lacks(Platform::here().unwrap(), folder.path()).unwrap(), None);
     }
 
     #[test]

@@ -48,8 +48,13 @@ pub fn shared_cluster() -> Result<Cluster> {
     match Backend::chosen()? {
         Backend::Local => Cluster::shared_with(Nodes::Real, ip_family()?),
         Backend::Existing => Cluster::existing(None),
-        Backend::Kind => Cluster::kind(KIND, 2, &cluster::progress::to_stderr),
+        Backend::Kind => kind_cluster(),
     }
+}
+
+/// The cluster of kind that end-to-end tests share. It stays until [`delete_kind`](crate::delete_kind).
+pub fn kind_cluster() -> Result<Cluster> {
+    Cluster::kind(KIND, 2, &cluster::progress::to_stderr)
 }
 
 /// A cluster for one test alone, which may install, upgrade and remove releases in it.

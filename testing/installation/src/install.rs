@@ -50,7 +50,31 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
         "set E2E_IMAGE to an image of the operators that {} can pull",
         cluster.name()
     );
-    once_in_a_run(cluster, || build_for(cluster))
+    once_in_a_run(cluster, || image_of(cluster, Profile::chosen()?))
+}
+
+/// The programs in an image of the operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Those of an ordinary `cargo build`.
+    Trial,
+    /// Those that users run.
+    Release,
+}
+
+impl Profile {
+    /// The profile that `E2E_PROFILE` names: `trial`, which is the default, or `release`.
+    pub fn chosen() -> Result<Self> {
+        Self::named(&std::env::var("E2E_PROFILE").unwrap_or_default())
+    }
+
+    fn named(name: &str) -> Result<Self> {
+        match name {
+            "" | "trial" => Ok(Self::Trial),
+            "release" => Ok(Self::Release),
+            other => bail!("E2E_PROFILE is {other:?}: choose trial or release"),
+        }
+    }
 }
 
 /// The image that `build` makes. The sources stay the same while tests run, so of all tests of a run only the first one builds.
@@ -73,10 +97,12 @@ fn once_in_a_run(cluster: &Cluster, build: impl FnOnce() -> Result<String>) -> R
     Ok(image)
 }
 
-fn build_for(cluster: &Cluster) -> Result<String> {
+/// The operators' image for `cluster`, with these programs. Builds it, and stores it where the local cluster pulls from, or loads it
+/// into the nodes of kind.
+pub fn image_of(cluster: &Cluster, profile: Profile) -> Result<String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the crate is in a workspace")?;
     let store = Store::open(images::default_store()?)?;
-    let built = build_image(workspace, &store)?;
+    let built = build_image(workspace, &store, profile)?;
     let reference = built.reference;
     let text = reference.to_string();
     let (repository, _tag) = text.rsplit_once(':').context("the tag has a name")?;
@@ -94,13 +120,11 @@ fn build_for(cluster: &Cluster) -> Result<String> {
     Ok(format!("{repository}:{tag}"))
 }
 
-/// Builds the image of the operators that `E2E_PROFILE` names: `release`, as users run it, or `trial`, whose programs are those of
-/// an ordinary `cargo build`. The default is `trial`.
-pub fn build_image(workspace: &Path, store: &Store) -> Result<Built> {
-    match std::env::var("E2E_PROFILE").unwrap_or_default().as_str() {
-        "" | "trial" => operator::build_trial(workspace, store),
-        "release" => operator::build(workspace, store, &operator::DEFAULT_TAG.parse()?, None),
-        other => bail!("E2E_PROFILE is {other:?}: choose trial or release"),
+/// Builds the image of the operators with these programs.
+pub fn build_image(workspace: &Path, store: &Store, profile: Profile) -> Result<Built> {
+    match profile {
+        Profile::Trial => operator::build_trial(workspace, store),
+        Profile::Release => operator::build(workspace, store, &operator::DEFAULT_TAG.parse()?, None),
     }
 }
 
@@ -214,4 +238,17 @@ fn rolled_out(cluster: &Cluster) -> Result<()> {
     let mut kubectl: Command = cluster.kubectl(["--namespace", MANAGER_NAMESPACE, "rollout", "status", &deployment]);
     succeeded(kubectl.arg("--timeout=120s")).context("the operators did not become ready")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profile_is_chosen_by_name_and_defaults_to_trial() {
+        let named = |name| Profile::named(name).map_err(|error| error.to_string());
+        assert_eq!([named(""), named("trial")], [Ok(Profile::Trial), Ok(Profile::Trial)]);
+        assert_eq!(named("release"), Ok(Profile::Release));
+        assert_eq!(named("dev"), Err("E2E_PROFILE is \"dev\": choose trial or release".into()));
+    }
 }

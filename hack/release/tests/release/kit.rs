@@ -4,13 +4,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use bytes::Bytes;
 use chart::helm::{Helm, Version, succeeded};
 use images::sbom::Component;
 use images::{ImageSpec, Layer, Platform, Reference, Store};
 use registry::Registry;
 use registry_client::{Client, Credentials, Options};
 use release::statement::Builder;
-use release::{Artifacts, Image, Plan, check, plan};
+use release::{Artifacts, Image, Plan, Plugin, check, plan};
 use tempfile::TempDir;
 
 pub(crate) const VERSION: &str = "1.2.3";
@@ -35,6 +36,8 @@ impl Checkout {
             "# Changelog\n\n## [Unreleased]\n\n## [{VERSION}] - 2026-01-01\n\n### Added\n\n- The first release.\n"
         );
         checkout.write("CHANGELOG.md", &changelog);
+        checkout.write("LICENSE", "a licence\n");
+        checkout.write("shared/kubectl-operators/kubectl_complete-operators", "#!/bin/sh\n");
         let chart = checkout.root().join("charts");
         fs::create_dir_all(&chart).unwrap();
         succeeded(Command::new("cp").arg("-r").arg(chart::folder()).arg(chart)).unwrap();
@@ -57,8 +60,9 @@ impl Checkout {
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
-        fs::create_dir_all(self.root()).unwrap();
-        fs::write(self.root().join(name), text).unwrap();
+        let path = self.root().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
     }
 
     pub(crate) fn commit(&self) {
@@ -105,5 +109,8 @@ pub(crate) fn image(store: &Store, platform: Platform, content: &str) -> Image {
 
 pub(crate) fn assemble(plan: &Plan, store: &Store, images: &[Image]) -> Artifacts {
     let helm = Helm::of(Version::Four).unwrap();
-    Artifacts::assemble(plan, &check(plan).unwrap(), images.to_vec(), store, &helm).unwrap()
+    let program = |platform: &Platform| Bytes::from(format!("a program for {platform}"));
+    let plugins: Vec<_> =
+        plan.platforms.iter().map(|platform| Plugin { platform: *platform, program: program(platform) }).collect();
+    Artifacts::assemble(plan, &check(plan).unwrap(), images.to_vec(), &plugins, store, &helm).unwrap()
 }

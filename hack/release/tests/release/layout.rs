@@ -66,7 +66,8 @@ impl Built {
         let mut publish = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("publish.sh"));
         publish.arg(self.layout()).arg(&self.plan.output).args(self.keys.flags());
         publish.env("IMAGE", named(self.plan.image(), "image")).env("CHART", named(self.plan.chart(), "chart"));
-        publish.env("VERSION", VERSION).env("COMMIT", check(&self.plan).unwrap().commit).env_remove("RUN");
+        publish.env("VERSION", VERSION).env("COMMIT", check(&self.plan).unwrap().commit);
+        publish.env_remove("RUN").env_remove("BUILDER");
         publish.env("PATH", std::env::join_paths(folders).unwrap());
         succeeded(self.keys.lend(&mut publish).env(name, value))
     }
@@ -123,6 +124,7 @@ async fn provenance_of_another_release_is_not_signed() {
         ("COMMIT", "0000000000000000000000000000000000000000"),
         ("VERSION", "1.2.4"),
         ("RUN", "https://github.com/team/operators/actions/runs/7/attempts/"),
+        ("BUILDER", "https://github.com/actions/runner/github-hosted"),
         ("IMAGE", other.as_str()),
         ("CHART", other.as_str()),
     ] {

@@ -4,19 +4,19 @@
 
 mod kit;
 mod layout;
+mod plugin;
 mod provenance;
 mod signing;
 
 use std::fs;
-use std::process::Command;
 
 use chart::helm::{Helm, Version, succeeded};
-use cluster::{Tool, Tools, progress};
 use images::reference::Repository;
 use images::{Digest, Platform};
 use registry::Registry;
 use registry_client::Name;
-use release::check;
+use release::documented::{self, Reader};
+use release::{Plan, check, plan};
 use serde_json::{Value, json};
 
 use crate::kit::{Checkout, VERSION};
@@ -131,25 +131,31 @@ async fn oras_finds_and_downloads_the_bill_of_materials() {
     let images = [Platform::Amd64, Platform::Arm64].map(|platform| kit::image(&store, platform, "one"));
     let artifacts = kit::assemble(&plan, &store, &images);
     release::publish(&client, &store, &plan, &artifacts, None).await.unwrap();
-    let tools = Tools::locate_or_build(&[Tool::Oras], &progress::to_stderr).unwrap();
-    let program = tools.binary("oras").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let oras = |command: &str| {
-        let command = command.replace("ghcr.io/team", &plan.registry.to_string());
-        // Without a word from the user, it speaks TLS to 127.0.0.1.
-        let mut oras = Command::new(program);
-        oras.args(shlex::split(&command).unwrap()).arg("--plain-http");
-        succeeded(oras.current_dir(folder.path()).env("HOME", folder.path()).env_remove("DOCKER_CONFIG")).unwrap()
-    };
-    let readme = fs::read_to_string(chart::folder().join("README.md")).unwrap();
-    let commands: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("$ oras ")).collect();
-    let [discover, pull] = commands[..] else { panic!("one command to find it, one to download it: {commands:?}") };
-    let said = oras(discover);
-    let digest = said.split("sha256:").last().unwrap().split_whitespace().next().unwrap();
-    assert!(said.contains("cyclonedx"), "{said}");
-    oras(&pull.replace("DIGEST", digest));
-    let bill: Value = serde_json::from_slice(&fs::read(folder.path().join("bom.json")).unwrap()).unwrap();
+    let bill = Reader::new(folder.path()).unwrap().bill_of_materials(&plan).unwrap();
+    let bill: Value = serde_json::from_slice(&bill).unwrap();
     assert_eq!(bill["metadata"]["component"]["version"], images[0].digest.to_string());
+}
+
+/// Otherwise a command that the README gains would be run by no test.
+#[test]
+fn each_documented_command_is_one_that_the_tests_run() {
+    let plan = Checkout::new().plan_for("127.0.0.1:1/team");
+    let readme = fs::read_to_string(chart::folder().join("README.md")).unwrap();
+    let commands = documented::commands(&readme, &plan).unwrap();
+    let cosign: Vec<_> = commands.iter().filter(|command| command[0] == "cosign").collect();
+    let (verbs, subjects): (Vec<_>, Vec<_>) =
+        cosign.iter().map(|command| (command[1].as_str(), command.last().unwrap().as_str())).unzip();
+    assert_eq!(verbs, ["verify", "verify-attestation", "verify", "verify-attestation"]);
+    let [image, chart] = ["controller-manager", "charts/operators"].map(|it| format!("127.0.0.1:1/team/{it}:1.2.3"));
+    assert_eq!(subjects, [&image, &image, &chart, &chart]);
+    let others: Vec<_> = commands.iter().filter(|command| command[0] != "cosign").map(|it| it[..2].join(" ")).collect();
+    assert_eq!(others, ["oras discover", "oras pull"]);
+    // The examples are those of no release.
+    let next = Plan { version: plan::version("4.5.6").unwrap(), ..plan };
+    let commands = documented::commands(&readme, &next).unwrap().concat().join(" ");
+    assert!(commands.contains("/controller-manager:4.5.6") && !commands.contains("1.2.3"), "{commands}");
+    assert!(documented::commands("# Chart\n\n$ oras pull\n", &next).is_err(), "it has no section with commands");
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use images::{Digest, Platform};
 use registry::Registry;
 use registry_client::{Client, Name};
 use release::cosign::{BUNDLE, Identity, NO_ROOTS, NO_SERVICES, Signer};
+use release::documented::Reader;
 use release::oci::{self, Annotations, Attachment, Document};
 use release::{Artifacts, Plan};
 use serde_json::Value;
@@ -66,18 +67,10 @@ impl Keys {
         Signer::new(self.private(), Some(PASSWORD.to_owned())).unwrap()
     }
 
-    /// Runs the README's commands whose last word ends with this, for the release of `plan`. Returns what the last one says.
+    /// Runs the README's commands about this repository of the release. Returns what the last one says.
     pub(crate) fn verify(&self, plan: &Plan, of: &str) -> anyhow::Result<String> {
-        let readme = fs::read_to_string(chart::folder().join("README.md")).unwrap();
-        let commands = readme.lines().filter_map(|line| line.strip_prefix("$ cosign verify"));
-        let commands: Vec<_> = commands.filter(|command| command.ends_with(&format!("{of}:1.2.3"))).collect();
-        assert_eq!(commands.len(), 2, "the README verifies the signature and the provenance of {of}: {commands:?}");
-        let mut said = String::new();
-        for command in commands {
-            let command = format!("verify{command}").replace("ghcr.io/team", &plan.registry.to_string());
-            said = self.cosign(&shlex::split(&command).unwrap())?;
-        }
-        Ok(said)
+        let repository = [plan.image(), plan.chart()].into_iter().find(|it| it.path.ends_with(of));
+        Reader::new(self.folder.path()).unwrap().verify(plan, &repository.unwrap())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Fills the generated blocks in READMEs and in the chart's `Chart.yaml`. Comments around a block name its content:
+//! Fills the generated blocks in READMEs, in the chart's `Chart.yaml` and in the comparison of the book. Comments around a block name its content:
 //!
 //! ```text
 //! <!-- generated: fields of Memcached -->
@@ -11,11 +11,14 @@ use anyhow::{Context as _, Result};
 use chart::{CHART, document, hub};
 use controller_manager::OPERATORS;
 
-use super::{Files, fields};
+use super::{Files, fields, lines};
 use crate::workspace::{self, File};
 
 const OPEN: &str = "<!-- generated: ";
 const CLOSE: &str = "<!-- end -->";
+
+/// The page of the book that compares lines of code.
+const COMPARISON: &str = "docs/book/src/comparison.md";
 
 pub(super) fn files() -> Result<Files> {
     let files = workspace::files()?;
@@ -23,7 +26,7 @@ pub(super) fn files() -> Result<Files> {
     let readme = |file: &&File| file.path.starts_with("operators/") && file.name() == "README.md";
     files
         .iter()
-        .filter(|file| chart(file) || readme(file))
+        .filter(|file| chart(file) || readme(file) || file.path == COMPARISON)
         .filter(|file| file.text.contains(OPEN))
         .map(|file| Ok((PathBuf::from(&file.path), fill(file, block)?)))
         .collect()
@@ -33,10 +36,11 @@ pub(super) fn files() -> Result<Files> {
 fn block(title: &str) -> Result<String> {
     match title {
         "values" => return document::values_table(),
+        "lines of code" => return lines::table(&workspace::files()?),
         "annotations" => return Ok(hub::annotations()? + "  # "), // in Chart.yaml, the closing line is a YAML comment
         _ => {}
     }
-    let known = "this title is unknown; the known ones are \"fields of KIND\", \"values\" and \"annotations\"";
+    let known = "this title is unknown; the known ones are \"fields of KIND\", \"values\", \"annotations\" and \"lines of code\"";
     let kind = title.strip_prefix("fields of ").context(known)?;
     let crds = OPERATORS.iter().flat_map(|operator| operator.crds());
     let crd = crds.into_iter().find(|crd| crd.spec.names.kind == kind);

@@ -5,7 +5,7 @@ use std::process::{ExitCode, Stdio};
 use anyhow::{Result, bail};
 use cluster::{Tools, progress};
 use images::{Store, default_store};
-use installation::Backend;
+use installation::{Backend, Profile};
 
 use super::{Args, nextest, permissions, scaffold, space};
 use crate::cargo_tools::{self, DENY};
@@ -133,7 +133,7 @@ fn images() -> Result<Outcome> {
         images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
     }
     if std::env::var_os("E2E_IMAGE").is_none() {
-        installation::build_image(workspace::root(), &store)?;
+        installation::build_image(workspace::root(), &store, Profile::chosen()?)?;
     }
     Ok(Outcome::Passed)
 }

@@ -46,7 +46,7 @@ fn owner(manifest: &File) -> Option<&str> {
 }
 
 /// The crates of single operators, without the registry.
-fn operator_crates(files: &[File]) -> impl Iterator<Item = &File> {
+pub(super) fn operator_crates(files: &[File]) -> impl Iterator<Item = &File> {
     crates(files).filter(|file| file.path.starts_with("operators/") && owner(file).is_none() && name(file) != REGISTRY)
 }
 
@@ -57,7 +57,7 @@ pub(super) fn crates_depend_downwards(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in crates(files) {
         let dependencies = normal_dependencies(file);
-        for (forbidden, why) in forbidden(file) {
+        for (forbidden, why) in reasons(file, MUST_NOT_USE) {
             for (_, line) in dependencies.iter().filter(|(dependency, _)| *dependency == forbidden) {
                 let advice = format!("{} must not depend on {forbidden}: {why}", name(file));
                 findings.push(Finding::in_line(file, *line, advice));
@@ -67,8 +67,9 @@ pub(super) fn crates_depend_downwards(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-fn forbidden(manifest: &File) -> impl Iterator<Item = (&str, &str)> {
-    let section = manifest.text.split(MUST_NOT_USE).nth(1).unwrap_or_default();
+/// The names in this section of a manifest, each with its reason.
+pub(super) fn reasons<'a>(manifest: &'a File, section: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let section = manifest.text.split(section).nth(1).unwrap_or_default();
     let lines = section.lines().skip(1).take_while(|line| !line.starts_with('['));
     lines.filter_map(|line| line.split_once(" = ")).map(|(name, why)| (name, why.trim_matches('"')))
 }

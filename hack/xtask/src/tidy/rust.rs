@@ -6,7 +6,7 @@ pub(super) fn code(text: &str) -> String {
 }
 
 /// The text with spaces in place of comments.
-pub(super) fn without_comments(text: &str) -> String {
+pub(crate) fn without_comments(text: &str) -> String {
     blank(text, |part| part == Part::Comment)
 }
 

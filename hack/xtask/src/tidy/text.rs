@@ -57,6 +57,42 @@ pub(super) fn actions_are_pinned(files: &[File]) -> Vec<Finding> {
     workflows.flat_map(|file| lines(file, &file.text, message, is_wrong)).collect()
 }
 
+/// Base images without a digest, each with its file and the reason.
+const UNPINNED: &[(&str, &str, &str)] = &[
+    ("Dockerfile", "rust:1.95-bookworm", ONLY_THE_COMPILER),
+    ("hack/scaffold/project/Dockerfile", "rust:1.95-bookworm", ONLY_THE_COMPILER),
+];
+const ONLY_THE_COMPILER: &str = "no release is built by it, nothing of it but the compiled programs is in the result, and no task of \
+                                 this repository reaches its registry, which alone knows the digest; who builds can give one";
+
+pub(super) fn images_are_pinned(files: &[File]) -> Vec<Finding> {
+    let advice = "name the digest behind the tag: the owner of an image can move its tags; or give a reason in \
+                  hack/xtask/src/tidy/text.rs";
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.name() == "Dockerfile") {
+        let is_listed = |image: &str| UNPINNED.iter().any(|(path, it, _)| *path == file.path && *it == image);
+        let mut stages = vec!["scratch"];
+        for (line, text) in (1..).zip(file.text.lines()) {
+            let mut words = text.split_whitespace();
+            let image = match words.next().map(str::to_uppercase).as_deref() {
+                Some("FROM") => words.find(|word| !word.starts_with("--")),
+                Some("COPY") => words.find_map(|word| word.strip_prefix("--from=")),
+                _ => None,
+            };
+            let Some(image) = image else { continue };
+            if !has_digest(image) && !stages.contains(&image) && !is_listed(image) {
+                findings.push(Finding::in_line(file, line, advice));
+            }
+            stages.extend(words.skip_while(|word| !word.eq_ignore_ascii_case("as")).nth(1));
+        }
+    }
+    findings
+}
+
+fn has_digest(image: &str) -> bool {
+    image.split_once("@sha256:").is_some_and(|(_, hex)| hex.len() == 64 && hex.bytes().all(|it| it.is_ascii_hexdigit()))
+}
+
 pub(super) fn no_registries(files: &[File]) -> Vec<Finding> {
     let hosts = [
         concat!("index.crates", ".io"),
@@ -170,6 +206,25 @@ mod tests {
         );
         let found = found(actions_are_pinned, &[(".github/workflows/ci.yaml", &text), ("docs/a.md", "uses: a/b@v1")]);
         assert_eq!(found, [".github/workflows/ci.yaml:2", ".github/workflows/ci.yaml:4"]);
+    }
+
+    #[test]
+    fn base_images_without_a_digest_are_found() {
+        let digest = "0123456789abcdef".repeat(4);
+        let text = format!(
+            "FROM rust:1@sha256:{digest} AS build\nFROM --platform=linux/amd64 rust:1 as other\nFROM build\nCOPY --from=other /a /b\n\
+             COPY --from=busybox:1 /a /b\nfrom rust:1@sha256:{digest}0\nFROM scratch\nCOPY a b\nFROM rust:1.95-bookworm\n"
+        );
+        let found = found(images_are_pinned, &[("x/Dockerfile", &text), ("Dockerfile", "FROM rust:1.95-bookworm\n")]);
+        assert_eq!(found, ["x/Dockerfile:2", "x/Dockerfile:5", "x/Dockerfile:6", "x/Dockerfile:9"]);
+    }
+
+    #[test]
+    fn every_exception_from_digests_is_needed() {
+        for (path, image, _) in UNPINNED {
+            let text = std::fs::read_to_string(crate::workspace::root().join(path)).unwrap_or_default();
+            assert!(text.lines().any(|line| line.starts_with(&format!("FROM {image} "))), "{path} has no {image}");
+        }
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Which {
         })
     }
 
-    fn chosen() -> Result<Self> {
+    pub(super) fn chosen() -> Result<Self> {
         Self::choose(&std::env::var(ENGINE).unwrap_or_default(), Self::runs)
     }
 

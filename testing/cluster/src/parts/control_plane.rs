@@ -25,6 +25,8 @@ pub(super) fn etcd(spec: &Spec) -> Result<Plan> {
                 ("advertise-client-urls", client),
                 ("listen-peer-urls", peer),
                 ("log-level", "warn".into()),
+                // Bytes. The default of 2 GiB is too little for 100,000 objects with children and the history of five minutes.
+                ("quota-backend-bytes", (8_u64 << 30).to_string()),
             ]),
             vec!["--unsafe-no-fsync".into()], // faster; no cluster has to survive a crash of the machine
         ]
@@ -62,7 +64,7 @@ pub(super) fn api_server(spec: &Spec) -> Result<Plan> {
         ("service-account-signing-key-file", pki("sa.key")),
         ("audit-policy-file", spec.layout().config("audit-policy.yaml").display().to_string()),
         ("audit-log-path", spec.layout().audit_log().display().to_string()),
-        ("audit-log-maxsize", "2000".into()), // megabytes; tests count requests, so the log must not rotate
+        ("audit-log-maxsize", "20000".into()), // megabytes; tests count requests, so the log must not rotate
     ]);
     if let Some(patience) = spec.node_patience {
         let seconds = patience.as_secs().to_string();

@@ -17,6 +17,15 @@ pub(crate) fn registry(spec: &Spec) -> SocketAddr {
     SocketAddr::from((spec.ip_family.first().address(Node::FIRST), REGISTRY_PORT))
 }
 
+/// Writes for containerd, which reads it at each pull, that the registry at this address speaks for itself.
+pub(crate) fn write_registry(spec: &Spec, address: SocketAddr) -> Result<()> {
+    let file = spec.layout().config(&format!("registries/{address}/hosts.toml"));
+    let folder = file.parent().unwrap_or(&file);
+    std::fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))?;
+    std::fs::write(&file, images::registry::hosts_toml(address))
+        .with_context(|| format!("could not write {}", file.display()))
+}
+
 /// Process 1 of a node with namespaces of its own. It prepares them, and later only collects orphans.
 pub(super) fn machine(spec: &Spec, node: Node) -> Plan {
     Plan {

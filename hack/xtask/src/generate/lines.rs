@@ -1,0 +1,69 @@
+//! Counts the lines of code of the operators that the book compares with those of other projects.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result};
+
+use crate::tidy::rust::without_comments;
+use crate::workspace::File;
+
+/// What each operator does, and its file.
+const OPERATORS: &[(&str, &str)] = &[
+    ("CronJob, as in kubebuilder's tutorial", "hack/bench/sketches/src/cron_jobs.rs"),
+    (
+        "Certificate and Issuer, as in cert-manager: a Secret that is renewed in time",
+        "hack/bench/sketches/src/certificates.rs",
+    ),
+    (
+        "namespaces with quotas, accounts, roles and bindings",
+        "shared/manager/examples/example-operators/src/tenants.rs",
+    ),
+    (
+        "a ConfigMap that is served on each node, and under the host of its Ingress; a webhook",
+        "shared/manager/examples/example-operators/src/banners.rs",
+    ),
+];
+
+/// The table of the operators with their lines of code.
+pub(super) fn table(files: &[File]) -> Result<String> {
+    let mut table = "| operator | file | lines |\n|---|---|---:|\n".to_owned();
+    for (operator, path) in OPERATORS {
+        let file = files.iter().find(|file| file.path == *path).with_context(|| format!("{path} does not exist"))?;
+        writeln!(table, "| {operator} | `{path}` | {} |", count(&file.text))?;
+    }
+    Ok(table)
+}
+
+/// The number of lines without blank ones, comments and imports.
+fn count(rust: &str) -> usize {
+    let code = without_comments(rust);
+    let (mut count, mut is_import) = (0, false);
+    for line in code.lines().filter(|line| !line.trim().is_empty()) {
+        is_import |= line.starts_with("use ");
+        count += usize::from(!is_import);
+        is_import &= !line.trim_end().ends_with(';');
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blank_lines_comments_and_imports_do_not_count() {
+        let rust = "//! a\n\nuse a::{\n    b,\n    c,\n};\nuse d; // e\n\n/// f\nfn g() {\n    // h\n    i(\"// j\"); // k\n}\n";
+        assert_eq!(count(rust), 3);
+    }
+
+    #[test]
+    fn table_has_the_lines_of_each_file() {
+        let files = OPERATORS.iter().map(|(_, path)| File { path: (*path).to_owned(), text: "fn a() {}\n".to_owned() });
+        let mut files: Vec<File> = files.collect();
+        let table_of =
+            |files: &[File]| table(files).map(|table| table.lines().filter(|it| it.ends_with("| 1 |")).count());
+        assert_eq!(table_of(&files).unwrap(), OPERATORS.len());
+        files.pop();
+        assert!(table(&files).is_err());
+    }
+}

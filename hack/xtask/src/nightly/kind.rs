@@ -1,0 +1,163 @@
+//! The end-to-end tests on kind: how long each phase takes, and that nothing of it stays on the machine.
+
+use std::fmt::{self, Display, Formatter};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use cluster::{HostState, Missing, Residue};
+use images::{Store, default_store};
+use installation::Profile;
+
+use crate::report::{Counts, Outcome, Skips, seconds};
+use crate::test::nextest;
+use crate::workspace;
+
+/// The node image of the oldest supported minor of Kubernetes, which `kubeVersion` in Chart.yaml names.
+const OLDEST: &str = "kindest/node:v1.31.14";
+/// What kind leaves in the user's own Docker or Podman on purpose: the network of all its clusters.
+const KEPT: &[Residue] = &[Residue::Interface, Residue::Rule];
+
+/// The version of kind's default image, or that of the node image that this repository builds.
+pub(super) fn newest() -> Result<Outcome> {
+    // What an earlier run has left would count as there before.
+    installation::delete_kind()?;
+    let before = match HostState::read() {
+        Ok(before) => Some(before),
+        Err(error) if error.is::<Missing>() && !skip::in_ci() => None,
+        Err(error) => return Err(error),
+    };
+    let mut phases = Phases::default();
+    let tested = suite(&mut phases);
+    // Also after a failure: its nodes need much memory.
+    let deleted = phases.time("delete", installation::delete_kind);
+    eprintln!("{phases}");
+    let tested = tested?;
+    deleted?;
+    let Some(before) = before else {
+        return Ok(with_skip(tested, "only root sees what a cluster leaves on the machine"));
+    };
+    let kept = if cluster::kind_engine_is_of_user()? { KEPT } else { &[] };
+    let left = HostState::left_after(&before, kept)?;
+    if !left.is_empty() && !tested.is_failure() {
+        bail!("the deleted cluster of kind has left something on this machine:\n{}", left.join("\n"));
+    }
+    for line in left {
+        eprintln!("left behind: {line}");
+    }
+    Ok(tested)
+}
+
+/// The same with [`OLDEST`], in a process of its own, because the image comes from the environment.
+pub(super) fn oldest() -> Result<Outcome> {
+    if !cluster::kind_engine_is_of_user()? {
+        let why =
+            "neither Docker nor Podman runs, and the node image that this repository builds has the newest version";
+        if skip::in_ci() {
+            bail!("{why}");
+        }
+        return Ok(Outcome::Skipped(why.to_owned()));
+    }
+    let mut nightly = workspace::command(std::env::current_exe().context("this program has no file")?);
+    nightly.args(["nightly", "--only", "kind"]).env("KIND_NODE_IMAGE", OLDEST);
+    workspace::run(&mut nightly, &format!("the end-to-end tests failed on {OLDEST}, see above"))?;
+    Ok(Outcome::Passed)
+}
+
+/// Creates the cluster, installs the operators as users get them, and runs the tests.
+fn suite(phases: &mut Phases) -> Result<Outcome> {
+    let store = Store::open(default_store()?)?;
+    let image = std::env::var("E2E_IMAGE").ok();
+    if image.is_none() {
+        phases.time("build", || installation::build_image(workspace::root(), &store, Profile::Release))?;
+    }
+    let cluster = match phases.time("create", installation::kind_cluster) {
+        Ok(cluster) => cluster,
+        Err(error) if error.is::<Missing>() && !skip::in_ci() => return Ok(Outcome::Skipped(format!("{error:#}"))),
+        Err(error) => return Err(error),
+    };
+    phases.time("install", || {
+        let image = image.map_or_else(|| installation::image_of(&cluster, Profile::Release), Ok)?;
+        installation::install(&cluster, &image)
+    })?;
+    let environment = [("E2E_CLUSTER", "kind"), ("E2E_PROFILE", "release"), ("HELM_VERSIONS", "all")];
+    let filter = Some("package(e2e) & (binary(e2e) | binary(chart))");
+    let selection = nextest::Selection { filter, profile: Some("nightly"), environment: &environment };
+    phases.time("suite", || nextest::run(&selection))
+}
+
+/// The result with one more test, which was skipped.
+fn with_skip(outcome: Outcome, why: &str) -> Outcome {
+    match outcome {
+        Outcome::Tests(counts, mut skips) => {
+            skips.entry(why.to_owned()).or_default().insert("nothing stays on the machine".to_owned());
+            Outcome::Tests(Counts { skipped: counts.skipped + 1, ..counts }, skips)
+        }
+        Outcome::Passed => with_skip(Outcome::Tests(Counts { passed: 1, ..Counts::default() }, Skips::new()), why),
+        other => other,
+    }
+}
+
+/// How long each phase has taken.
+#[derive(Debug, Default)]
+struct Phases {
+    took: Vec<(&'static str, Duration)>,
+}
+
+impl Phases {
+    /// Does the work of a phase. A phase that fails has a time, too.
+    fn time<T>(&mut self, phase: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let begun = Instant::now();
+        let done = work();
+        self.took.push((phase, begun.elapsed()));
+        done
+    }
+}
+
+impl Display for Phases {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let width = self.took.iter().map(|(phase, _)| phase.len()).max().unwrap_or_default().max("phase".len());
+        writeln!(f, "  {:width$}    time", "phase")?;
+        for (phase, took) in &self.took {
+            writeln!(f, "  {phase:width$}  {:>6}", seconds(*took))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: &str) -> String {
+        std::fs::read_to_string(workspace::root().join(path)).unwrap()
+    }
+
+    #[test]
+    fn phases_are_a_table_in_their_order_and_a_failed_one_is_in_it() {
+        let mut phases = Phases::default();
+        assert_eq!(phases.time("create", || Ok(1)).unwrap(), 1);
+        assert!(phases.time("install", || -> Result<()> { bail!("no room") }).is_err());
+        phases.took = phases.took.iter().map(|(phase, _)| (*phase, Duration::from_millis(93_400))).collect();
+        assert_eq!(phases.to_string(), "  phase      time\n  create   93.4 s\n  install  93.4 s\n");
+    }
+
+    #[test]
+    fn comparison_that_did_not_take_place_is_no_passed_test() {
+        let counts = Counts { passed: 5, failed: 0, skipped: 1 };
+        let Outcome::Tests(counts, skips) = with_skip(Outcome::Tests(counts, Skips::new()), "no root") else {
+            panic!("these were tests")
+        };
+        assert_eq!((counts.passed, counts.skipped), (5, 2));
+        assert_eq!(skips["no root"].len(), 1);
+        let failed = Outcome::Failed("no room".to_owned());
+        assert_eq!(with_skip(failed.clone(), "no root"), failed);
+    }
+
+    #[test]
+    fn oldest_image_has_the_minimum_version_of_the_chart_and_is_that_of_the_workflow() {
+        let minor = OLDEST.split(['v', '.']).nth(2).unwrap();
+        let minimum = format!("\nkubeVersion: \">=1.{minor}.0-0\"\n");
+        assert!(read("charts/operators/Chart.yaml").contains(&minimum), "{minimum}");
+        assert!(read(".github/workflows/e2e-kind.yaml").contains(&format!("node: {OLDEST}\n")));
+    }
+}

@@ -1,0 +1,145 @@
+//! Rules for the file that selects the code of which `cargo xtask mutants` makes mutants. A module that moves, or that becomes a
+//! folder, would leave the selection without notice.
+
+use super::Finding;
+use crate::workspace::File;
+
+/// The file that selects the code.
+const SELECTION: &str = ".cargo/mutants.toml";
+
+pub(super) fn patterns_match_files(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for selection in files.iter().filter(|file| file.path == SELECTION) {
+        for (line, pattern) in patterns(selection, "examine_globs") {
+            if !files.iter().any(|file| file.is("rs") && matches(pattern, &file.path)) {
+                findings.push(Finding::in_line(selection, line, format!("no source file matches {pattern}")));
+            }
+        }
+    }
+    findings
+}
+
+pub(super) fn folders_of_modules_are_selected(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for selection in files.iter().filter(|file| file.path == SELECTION) {
+        let (selected, excluded) = (patterns(selection, "examine_globs"), patterns(selection, "exclude_globs"));
+        let is_in = |patterns: &[(usize, &str)], file: &File| patterns.iter().any(|(_, it)| matches(it, &file.path));
+        let sources: Vec<&File> = files.iter().filter(|file| file.is("rs") && !is_in(&excluded, file)).collect();
+        for module in sources.iter().filter(|file| is_in(&selected, file)) {
+            let folder = format!("{}/", module.path.strip_suffix(".rs").unwrap_or(&module.path));
+            let left_out = sources.iter().find(|file| file.path.starts_with(&folder) && !is_in(&selected, file));
+            if let Some(File { path, .. }) = left_out {
+                let message = format!("select {path} too, or exclude it: it is a part of {}", module.path);
+                findings.push(Finding::in_file(SELECTION, message));
+            }
+        }
+    }
+    findings
+}
+
+/// The patterns in the list of this name, with their lines.
+fn patterns<'a>(selection: &'a File, list: &str) -> Vec<(usize, &'a str)> {
+    let mut found = Vec::new();
+    let mut is_inside = false;
+    for (number, line) in (1..).zip(selection.text.lines()) {
+        let line = line.split('#').next().unwrap_or_default();
+        if let Some((key, _)) = line.split_once(" = [") {
+            is_inside = key == list;
+        }
+        if is_inside {
+            found.extend(line.split('"').skip(1).step_by(2).map(|pattern| (number, pattern)));
+        }
+        is_inside &= !line.trim_end().ends_with(']');
+    }
+    found
+}
+
+/// Whether a pattern matches a path, as cargo-mutants understands it: `**` stands for any folders, and at the end for everything
+/// below; `*` stands for any part of one name.
+fn matches(pattern: &str, path: &str) -> bool {
+    let (pattern, path): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), path.split('/').collect());
+    parts_match(&pattern, &path)
+}
+
+fn parts_match(pattern: &[&str], path: &[&str]) -> bool {
+    match pattern {
+        [] => path.is_empty(),
+        ["**"] => !path.is_empty(),
+        ["**", rest @ ..] => (0..path.len()).any(|at| parts_match(rest, &path[at..])),
+        [part, rest @ ..] => {
+            path.split_first().is_some_and(|(name, below)| name_matches(part, name) && parts_match(rest, below))
+        }
+    }
+}
+
+fn name_matches(pattern: &str, name: &str) -> bool {
+    let Some((before, after)) = pattern.split_once('*') else { return pattern == name };
+    let Some(rest) = name.strip_prefix(before) else { return false };
+    rest.char_indices().map(|(at, _)| &rest[at..]).chain([""]).any(|rest| name_matches(after, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::found;
+    use super::*;
+
+    const FILE: &str = r#"# comment
+examine_globs = [
+    "shared/queue/src/**",
+    "operators/*/src/known.rs", # with a comment
+    "operators/*/src/course.rs",
+]
+exclude_globs = ["**/tests.rs", "**/tests/**"]
+exclude_re = [
+    'replace = with "x"',
+]
+"#;
+
+    #[test]
+    fn pattern_without_a_file_is_found() {
+        let files = [
+            (SELECTION, FILE),
+            ("shared/queue/src/core/heap.rs", ""),
+            ("operators/crontab-operator/src/known.rs", ""),
+            ("operators/crontab-operator/src/course.md", ""),
+            ("operators/flightticket-operator/src/deep/course.rs", ""),
+        ];
+        assert_eq!(found(patterns_match_files, &files), [".cargo/mutants.toml:5"]);
+    }
+
+    #[test]
+    fn part_of_a_module_that_is_not_selected_is_found() {
+        let module = [
+            (SELECTION, FILE),
+            ("shared/queue/src/core.rs", ""),
+            ("shared/queue/src/core/heap.rs", ""),
+            ("operators/crontab-operator/src/known.rs", ""),
+            ("operators/crontab-operator/src/known/tests.rs", ""),
+            ("operators/crontab-operator/src/known/tests/more.rs", ""),
+        ];
+        assert!(found(folders_of_modules_are_selected, &module).is_empty());
+        let with_a_part = [&module[..], &[("operators/crontab-operator/src/known/memory.rs", "")]].concat();
+        assert_eq!(found(folders_of_modules_are_selected, &with_a_part), [SELECTION]);
+    }
+
+    #[test]
+    fn patterns_match_as_in_cargo_mutants() {
+        for (pattern, path, expected) in [
+            ("a/**", "a/b.rs", true),
+            ("a/**", "a/b/c.rs", true),
+            ("a/**", "a", false),
+            ("a/**", "ab/c.rs", false),
+            ("**/tests.rs", "tests.rs", true),
+            ("**/tests.rs", "a/b/tests.rs", true),
+            ("**/tests/**", "a/tests/b.rs", true),
+            ("**/tests/**", "a/tests.rs", false),
+            ("a/*/c.rs", "a/b/c.rs", true),
+            ("a/*/c.rs", "a/b/b/c.rs", false),
+            ("a/x-*.rs", "a/x-y.rs", true),
+            ("a/x-*.rs", "a/y.rs", false),
+            ("a/b.rs", "a/b.rs.txt", false),
+        ] {
+            assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
+        }
+    }
+}
