@@ -40,9 +40,11 @@ fn choose_users(world: &World) {
     let binding = json!({"policyName": "users"});
     let both = [object("MutatingAdmissionPolicy", &policy), object("MutatingAdmissionPolicyBinding", &binding)];
     world.apply(&json!({"apiVersion": "v1", "kind": "List", "items": both}).to_string());
-    let user = "--output=jsonpath={.spec.securityContext.runAsUser}";
-    let probe = ["run", "probe", "--image=none", "--dry-run=server", user];
-    world.until("the API server follows the policy", |world| world.try_kubectl(&probe) == Ok(USER.to_string()));
+    let probe = ["run", "probe", "--image=none", "--dry-run=server", "--output=json"];
+    world.until("the API server follows the policy", |world| {
+        let Ok(pod) = world.try_kubectl(&probe) else { return false };
+        serde_json::from_str::<Value>(&pod).unwrap()["spec"]["securityContext"]["runAsUser"] == USER
+    });
 }
 
 /// The programs in the containers of the pod with this uid, each with its user.

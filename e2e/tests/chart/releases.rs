@@ -83,7 +83,7 @@ fn two_releases_leave_each_others_objects_alone() {
         let flawed = r#"{"spec": {"config": {"extraArgs": ["-p 1"]}}}"#;
         let patch = ["patch", "memcached/cache", "--namespace", namespace, "--type=merge", "--patch", flawed];
         let refusal = world.try_kubectl(&patch).unwrap_err();
-        assert!(refusal.contains("denied the request"), "{namespace}: {refusal}");
+        assert!(refusal.contains("is set by the operator"), "{namespace}: {refusal}");
     }
     let of_the_first = versions(&world, A);
     world.release(B, &[&without_definitions[..], &["--set", "podAnnotations.another=pod"]].concat());
