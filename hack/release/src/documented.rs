@@ -20,6 +20,8 @@ const REGISTRY: &str = "ghcr.io/team";
 const VERSION: &str = "1.2.3";
 /// The digest that the user takes from the output of the command before.
 const DIGEST: &str = "DIGEST";
+/// The platform of the examples.
+const PLATFORM: &str = "linux/amd64";
 /// The file that the README names for the bill of materials.
 const BILL: &str = "bom.json";
 
@@ -32,8 +34,9 @@ pub fn commands(readme: &str, plan: &Plan) -> Result<Vec<Vec<String>>> {
     let section = readme.split_once(&format!("\n{HEADING}\n")).with_context(|| format!("no section {HEADING:?}"))?.1;
     let section = section.split("\n## ").next().unwrap_or_default();
     let (registry, version) = (plan.registry.to_string(), plan.version.to_string());
+    let platform = plan.platforms.first().map_or_else(|| PLATFORM.to_owned(), ToString::to_string);
     let words = |command: &str| {
-        let command = command.replace(REGISTRY, &registry).replace(VERSION, &version);
+        let command = command.replace(REGISTRY, &registry).replace(VERSION, &version).replace(PLATFORM, &platform);
         shlex::split(&command).with_context(|| format!("a quotation mark is missing: {command}"))
     };
     let commands: Vec<_> =

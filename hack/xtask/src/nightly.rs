@@ -215,6 +215,12 @@ fn races() -> Result<Outcome> {
 }
 
 fn benchmarks() -> Result<Outcome> {
+    const HISTORY: &str = "hack/bench/history/regressions.jsonl";
+    if !workspace::root().join(HISTORY).exists() {
+        let advice =
+            format!("{HISTORY} has no measurement: `cargo run -p runtime-bench -- regressions --record` adds one");
+        return Ok(Outcome::Skipped(advice));
+    }
     let mut build = workspace::cargo();
     build.args(["build", "--release", "--package", "controller-manager", "--example", "count-allocations"]);
     workspace::run(&mut build, "the controller-manager that counts its allocations does not build, see above")?;
@@ -226,6 +232,8 @@ fn benchmarks() -> Result<Outcome> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::Parser;
 
     use super::*;
@@ -248,5 +256,17 @@ mod tests {
         assert_eq!(long.len() + rest.len(), STEPS.len());
         assert!(!rest.iter().any(|step| long.contains(step)), "{rest:?}");
         assert_eq!(steps(&[]).len(), STEPS.len());
+    }
+
+    #[test]
+    fn jobs_of_the_workflow_run_each_step() {
+        let text = std::fs::read_to_string(workspace::root().join(".github/workflows/nightly.yaml")).unwrap();
+        let after = |key: &str| -> BTreeSet<&str> {
+            let lists = text.lines().filter_map(|line| line.trim().strip_prefix(key));
+            lists.flat_map(|list| list.split(',')).filter(|name| *name != "\"\"").collect()
+        };
+        let elsewhere = &after("only: ") | &after("- run: cargo xtask nightly --only ");
+        let skipped = after("skip: ");
+        assert!(!skipped.is_empty() && skipped.is_subset(&elsewhere), "{skipped:?} {elsewhere:?}");
     }
 }

@@ -53,6 +53,9 @@ pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp, Secur
 
 /// Reports on a HelloApp that is paused or invalid.
 pub(crate) fn observe(hello: &HelloApp, ctx: &Context<HelloApp, SecurityPolicy>) -> Report<HelloAppStatus> {
-    let deployment = ctx.get::<Deployment>(&hello.name_any());
-    status::observe(hello, deployment.as_deref(), &ctx.labelled::<Pod>(), *ctx.config(), ctx.now())
+    let (mut hello, deployment) = (hello.clone(), ctx.get::<Deployment>(&hello.name_any()));
+    if let Some(deployment) = &deployment {
+        hello.spec.size = deployment.wanted(); // another size in the spec is not carried out
+    }
+    status::observe(&hello, deployment.as_deref(), &ctx.labelled::<Pod>(), *ctx.config(), ctx.now())
 }

@@ -39,8 +39,11 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached,
 
 /// Reports on a Memcached that is paused or invalid.
 pub(crate) fn observe(memcached: &Memcached, ctx: &Context<Memcached, Config>) -> Report<MemcachedStatus> {
-    let deployment = ctx.get::<Deployment>(&memcached.name_any());
-    status::of(memcached, deployment.as_deref(), &ctx.labelled::<Pod>(), ctx.now())
+    let (mut memcached, deployment) = (memcached.clone(), ctx.get::<Deployment>(&memcached.name_any()));
+    if let Some(deployment) = &deployment {
+        memcached.spec.size = deployment.wanted(); // another size in the spec is not carried out
+    }
+    status::of(&memcached, deployment.as_deref(), &ctx.labelled::<Pod>(), ctx.now())
 }
 
 /// Writes all children. Returns the Deployment as it is now, and the problems with Secrets that the operator makes.

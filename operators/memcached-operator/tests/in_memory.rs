@@ -157,7 +157,9 @@ async fn counts_of_a_paused_object_stay_true() {
         json!({"metadata": {"annotations": {"memcached.cache.example.com/paused": "true"}}, "spec": {"size": 5}});
     api.patch(NAME, &PatchParams::default(), &Patch::Merge(pause)).await.expect("patched");
     memory.until_quiet().await;
-    for ready in [1, 0, 2] {
+    for (ready, size) in [(1, 5), (0, 0), (2, 0)] {
+        let sized = Patch::Merge(json!({"spec": {"size": size}}));
+        api.patch(NAME, &PatchParams::default(), &sized).await.expect("patched");
         roll_out(&memory, ready).await;
         memory.until_quiet().await;
         let status = memory.model.object(RESOURCES[0], "default", NAME).expect("a Memcached")["status"].clone();

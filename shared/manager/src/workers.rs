@@ -24,9 +24,9 @@ impl Workers {
     ///
     /// Returns early only if a worker ends by itself, which is a bug.
     pub(crate) async fn run(self, leadership: Option<Leadership>, stop: CancellationToken) {
-        let mut running = JoinSet::new();
+        let (mut running, cancelled) = (JoinSet::new(), CancellationToken::new());
         for index in 0..self.controllers.len() {
-            running.spawn(self.clone().work(index, stop.clone()));
+            running.spawn(self.clone().work(index, stop.clone(), cancelled.clone()));
         }
         let lost = async {
             match &leadership {
@@ -40,7 +40,11 @@ impl Workers {
             biased;
             () = &mut lost => {
                 warn();
-                running.shutdown().await;
+                cancelled.cancel();
+                let ended = async { while running.join_next().await.is_some() {} };
+                if tokio::time::timeout(self.graceful_shutdown, ended).await.is_err() {
+                    tracing::warn!("Some reconciles block their threads and are not cancelled yet");
+                }
                 self.controllers.iter().for_each(Running::demote);
             }
             () = stop.cancelled() => {
@@ -56,14 +60,16 @@ impl Workers {
     }
 
     /// Waits until each cache of one controller is synced in some namespace, then runs its workers. Each object waits until the
-    /// caches cover its own namespace. So a namespace that cannot be listed does not hold up the others.
-    async fn work(self, index: usize, stop: CancellationToken) {
+    /// caches cover its own namespace. So a namespace that cannot be listed does not hold up the others. When it returns because it
+    /// is `cancelled`, nothing of a reconcile is left.
+    async fn work(self, index: usize, stop: CancellationToken, cancelled: CancellationToken) {
         let controller = &self.controllers[index];
         let needed = self.informers.iter().filter(|informer| controller.needs.contains(&informer.resource));
         let synced = futures::future::join_all(needed.map(|informer| informer.until_partly_synced()));
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
+            () = cancelled.cancelled() => return,
             _ = synced => {}
         }
         let workers = self.concurrency.of(&controller.kind, &controller.group, controller.workers);
@@ -72,11 +78,20 @@ impl Workers {
         for _ in 0..workers {
             set.spawn((controller.work)());
         }
-        // A worker that dies ends the process. Otherwise fewer and fewer workers would be left for its kind.
-        while let Some(ended) = set.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(controller = &*controller.name, %error, "A worker has died");
-                return;
+        loop {
+            let ended = tokio::select! {
+                biased;
+                () = cancelled.cancelled() => return set.shutdown().await, // a set that is only dropped ends its tasks later
+                ended = set.join_next() => ended,
+            };
+            match ended {
+                Some(Ok(())) => {}
+                // A worker that dies ends the process. Otherwise fewer and fewer workers would be left for its kind.
+                Some(Err(error)) => {
+                    tracing::error!(controller = &*controller.name, %error, "A worker has died");
+                    return;
+                }
+                None => return,
             }
         }
     }
@@ -95,8 +110,12 @@ impl Workers {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{
+        pin::Pin,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
+    use leader_election::{BootClock, Epoch};
     use workqueue::WorkQueue;
 
     use super::*;
@@ -123,5 +142,32 @@ mod tests {
         };
         let work = workers.run(None, CancellationToken::new());
         assert!(tokio::time::timeout(Duration::from_hours(1), work).await.is_ok(), "the work goes on");
+    }
+
+    /// A runtime with several threads drops aborted tasks later.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_of_a_reconcile_is_left_when_its_controller_is_demoted() {
+        let held = Arc::new(());
+        let (guard, left) = (held.clone(), Arc::new(AtomicUsize::new(usize::MAX)));
+        let at_demotion = left.clone();
+        let work = move || -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            let guard = guard.clone();
+            Box::pin(async move {
+                std::future::pending::<()>().await;
+                drop(guard);
+            })
+        };
+        let working = Running::with(WorkQueue::default(), work)
+            .on_demotion(move || at_demotion.store(Arc::strong_count(&held), Ordering::Relaxed));
+        let workers = Workers {
+            controllers: Arc::new(vec![working]),
+            informers: Vec::new(),
+            concurrency: "64".parse().expect("a number"),
+            graceful_shutdown: Duration::from_secs(30),
+        };
+        let epoch = Epoch { lease_uid: "uid".into(), transitions: 3 };
+        let leadership = Leadership::scripted(epoch, Arc::new(BootClock), Duration::from_millis(50));
+        workers.run(Some(leadership), CancellationToken::new()).await;
+        assert_eq!(left.load(Ordering::Relaxed), 2, "only those of this test");
     }
 }

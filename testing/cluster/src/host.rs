@@ -111,6 +111,9 @@ fn mounts(mountinfo: &str) -> BTreeSet<String> {
         let (places, kind) = line.split_once(" - ")?;
         let mut places = places.split(' ').skip(3);
         let (root, point) = (places.next()?, places.next()?);
+        if point == "/run/netns" {
+            return None; // `ip netns` and Podman bind it to itself once, and leave it
+        }
         let mut kind = kind.split(' ');
         let (kind, source) = (kind.next()?, kind.next()?);
         let text = format!("{point}: {root} of {source} ({kind})");

@@ -25,7 +25,8 @@ impl Backend {
         Self::named(&std::env::var("E2E_CLUSTER").unwrap_or_default())
     }
 
-    fn named(name: &str) -> Result<Self> {
+    /// The backend with this name, as a value of `E2E_CLUSTER`.
+    pub fn named(name: &str) -> Result<Self> {
         match name {
             "" | "local" => Ok(Self::Local),
             "existing" => Ok(Self::Existing),

@@ -181,15 +181,22 @@ impl Checks {
         if self.believed == self.last {
             return Ok(());
         }
+        let objects = self.model.objects(self.subject.resource());
+        let is_watched = |object: &Value, time| {
+            self.namespaces.is_watched_for(&text(&object["metadata"]["namespace"]), self.trace.now(), time)
+        };
+        if objects.iter().any(|object| is_watched(object, Duration::ZERO) && !is_watched(object, JOINING)) {
+            return Ok(()); // the next call checks all claims
+        }
         self.believed = self.last;
-        for object in self.model.objects(self.subject.resource()) {
+        for object in objects {
             let (metadata, status) = (&object["metadata"], &object["status"]);
             let ready = condition(status, "Ready");
             let is_claimed = ready["status"] == "True"
                 && ready["reason"] != "Paused"
                 && status["observedGeneration"] == metadata["generation"]
                 && metadata["deletionTimestamp"].is_null()
-                && self.namespaces.is_watched_for(&text(&metadata["namespace"]), self.trace.now(), JOINING);
+                && is_watched(&object, Duration::ZERO);
             if is_claimed && self.has_last_word(&text(&metadata["uid"])) {
                 let judged = self.subject.judge_claim(&object, &self.model);
                 let outside = || self.outside.as_ref().map_or(Ok(()), |outside| outside.judge_claim(&object));
@@ -209,12 +216,12 @@ impl Checks {
             let objects = self.model.objects(self.subject.resource());
             let Some(object) = objects.into_iter().find(|object| object["metadata"]["uid"] == *uid) else { continue };
             let (metadata, status) = (&object["metadata"], &object["status"]);
-            let is_meant = condition(status, "Ready")["reason"] != "Paused"
+            let has_to_tell = condition(status, "Ready")["reason"] != "Paused"
                 && status["observedGeneration"] == metadata["generation"]
                 && metadata["deletionTimestamp"].is_null();
             // After errors, a condition that changes with time may be late.
             let stalled_for = if has_caught_up { self.trace.now().saturating_sub(since) } else { Duration::ZERO };
-            if is_meant && (has_caught_up || self.has_last_word(uid)) {
+            if has_to_tell && (has_caught_up || self.has_last_word(uid)) {
                 let judged = self.subject.judge_stall(&object, stalled_for, self.model.now());
                 judged.map_err(|why| format!("the rollout of {} has stalled, but {why}", text(&metadata["name"])))?;
             }

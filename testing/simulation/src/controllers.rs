@@ -110,14 +110,14 @@ impl Controllers {
     /// Makes new pods slow until then.
     pub(crate) fn slow_down(&self, until: Duration) {
         let mut state = self.state();
-        state.slow_until = until;
+        state.slow_until = state.slow_until.max(until);
         state.unfelt.insert(Act::PodsAreSlow);
     }
 
     /// Keeps new pods from starting until then. `rng` draws the reason.
     pub(crate) fn stop_starting(&self, until: Duration, rng: &mut Rng) {
         let mut state = self.state();
-        state.not_starting = (until, rng.choice(Obstacle::ALL));
+        state.not_starting = (state.not_starting.0.max(until), rng.choice(Obstacle::ALL));
         state.unfelt.insert(Act::PodsDoNotStart);
         state.is_restless = true;
     }
@@ -125,7 +125,8 @@ impl Controllers {
     /// Makes the pod of this name not ready until then.
     pub(crate) fn fail(&self, pod: &str, until: Duration) {
         let mut state = self.state();
-        state.failing.insert(pod.to_owned(), until);
+        let failing = state.failing.entry(pod.to_owned()).or_default();
+        *failing = until.max(*failing);
         state.unfelt.insert(Act::PodFails);
         state.is_restless = true;
     }

@@ -52,6 +52,8 @@ const OVERDUE: Range<u64> = 660_000..900_000;
 const OVERDUE_EVERY: u64 = 4;
 /// How long another controller contests a field.
 const CONTESTED: Duration = Duration::from_mins(10);
+/// One world of this many has a contest that nothing disturbs, so that the world can judge it.
+const QUIET_CONTEST_EVERY: u8 = 8;
 /// A sequel comes within this time, in milliseconds.
 const SEQUEL_MS: u64 = 180_000;
 /// The time to a sequel is halved less often than this, so that short times are frequent.
@@ -114,6 +116,12 @@ impl Disturbance {
         // Create missing objects first: the operator can miss no change of an object that does not exist.
         let create = |object| Self { at: length, phase: Phase::AnyTime, act: Act::Create, object, seed: rng.u64(..) };
         all.extend((0..objects).map(create));
+        let mut length = length;
+        if rng.u8(..QUIET_CONTEST_EVERY) == 0 {
+            let (at, object) = (length + AFTER_AN_INPUT, rng.usize(..objects));
+            all.push(Self { at, phase: Phase::AnyTime, act: Act::Contest, object, seed: rng.u64(..) });
+            length = at + CONTESTED;
+        }
         for object in 0..objects {
             let at = length + AT_REST * u32::try_from(object + 1).unwrap_or(1);
             let (act, phase) = (LAST[rng.usize(..LAST.len())], Phase::ALL[rng.usize(1..Phase::ALL.len())]);

@@ -21,7 +21,7 @@ use crate::{
 
 mod answers;
 
-use answers::is_lease;
+use answers::{is_handled, is_lease};
 
 /// Prefix of the client names of the operator's processes.
 pub(crate) const OPERATOR: &str = "operator";
@@ -260,6 +260,9 @@ impl State {
             [Act::Quota, Act::Refusals, Act::LostRequests, Act::LostAnswers, Act::Isolation, Act::SlowRequests];
         for trouble in self.troubles(now, &troubles) {
             let happens = self.rng.u8(..100) < 60;
+            if !is_handled(&due) {
+                break; // nothing else can happen to the request
+            }
             match trouble.act {
                 Act::Quota if request.verb == Verb::Create && request.resource() == trouble.about => {
                     let text = format!(

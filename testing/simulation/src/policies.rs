@@ -125,7 +125,7 @@ impl Policies {
     }
 
     /// Whether children may differ from what the operator wants because it has accepted what a policy has made of them.
-    pub(crate) fn are_felt(&self) -> bool {
+    pub(crate) fn may_have_changed_children(&self) -> bool {
         let state = self.state();
         self.trace.now() < state.rewriting_until || !state.rewritten.is_empty()
     }

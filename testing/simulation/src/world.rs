@@ -200,7 +200,7 @@ impl World {
         self.stage.check(&self.network)?;
         self.stalls.follow(&self.model, self.checks.changed());
         if self.trace.now() >= self.checks.changed() + STILL && self.network.is_calm_for(CALM) {
-            if !self.stage.policies.are_felt() {
+            if !self.stage.policies.may_have_changed_children() {
                 self.checks.check_claims()?;
             }
             self.checks.check_stalls(&self.stalls, self.network.is_calm_for(SETTLING))?;

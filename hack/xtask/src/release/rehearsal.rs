@@ -187,11 +187,17 @@ impl<'a> Rehearsal<'a> {
 
     /// Helm compares the package with the digest in the manifest, which the signature is about.
     fn helm_refuses_changed_chart(&self, released: &Released) -> Result<()> {
-        self.tamper(&Digest::of(&released.artifacts.package.content))?;
         let folder = tempfile::tempdir()?;
         let to = folder.path().to_str().context("the folder of temporary files is not Unicode")?;
-        let pulled = helm::succeeded(&mut self.helm_with(&["pull"], &released.plan, &["--destination", to]));
-        ensure!(pulled.is_err(), "Helm accepts a package that has not the digest of the chart");
+        let mut pull = self.helm_with(&["pull"], &released.plan, &["--destination", to]);
+        helm::succeeded(&mut pull).context("Helm should pull the unchanged chart")?;
+        self.tamper(&Digest::of(&released.artifacts.package.content))?;
+        let accepted = "Helm accepts a package that has not the digest of the chart";
+        let refused = helm::succeeded(&mut pull).err().context(accepted)?;
+        ensure!(
+            format!("{refused:#}").contains("mismatched digest"),
+            "Helm refuses it for another reason: {refused:#}"
+        );
         Ok(())
     }
 
@@ -214,7 +220,11 @@ impl<'a> Rehearsal<'a> {
         self.kubectl(&["run", "changed", &image, "--restart=Never"])?;
         // The kubelet alternates between two reasons, and `wait` sees each of them.
         let refused = "--for=jsonpath={.status.containerStatuses[0].state.waiting.reason}=ErrImagePull";
-        self.kubectl(&["wait", refused, "pod/changed", "--timeout=120s"]).context("the node should refuse it").map(drop)
+        self.kubectl(&["wait", refused, "pod/changed", "--timeout=120s"]).context("the node should refuse it")?;
+        let message = "--output=jsonpath={.status.containerStatuses[0].state.waiting.message}";
+        let why = self.kubectl(&["get", "pod", "changed", message])?;
+        ensure!(why.contains("unexpected commit digest"), "the node refuses it for another reason: {why}");
+        Ok(())
     }
 
     /// Changes a byte of this blob in the registry.

@@ -39,7 +39,7 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
         nextest.args(["--filterset", filter]);
     }
     if std::env::var_os("NEXTEST_TEST_THREADS").is_none() {
-        nextest.args(["--test-threads", &tests_at_once(Backend::chosen()?).to_string()]);
+        nextest.args(["--test-threads", &tests_at_once(backend(selection)?).to_string()]);
     }
     let seed = seed();
     eprintln!("SEED={seed} selects the samples of faults and interferences; set it to repeat the same samples");
@@ -57,6 +57,12 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     }
     results.skip(skip::read(record.path())?)?;
     Ok(Outcome::Tests(results.counts(), results.skips()))
+}
+
+/// The backend of these tests: that of the selection's variables, or else of this process.
+fn backend(selection: &Selection<'_>) -> Result<Backend> {
+    let chosen = selection.environment.iter().find(|(name, _)| *name == "E2E_CLUSTER");
+    chosen.map_or_else(Backend::chosen, |(_, name)| Backend::named(name))
 }
 
 /// How many tests run at the same time. Tests with a cluster wait more than they compute, so one test more than there are cores
@@ -173,6 +179,12 @@ not JSON
 
     fn skipped(binary: &str, test: &str) -> Skipped {
         Skipped { binary: binary.to_owned(), test: test.to_owned(), reason: "no browser".to_owned() }
+    }
+
+    #[test]
+    fn backend_is_that_of_the_variables_of_the_tests() {
+        let selection = Selection { filter: None, profile: None, environment: &[("E2E_CLUSTER", "kind")] };
+        assert_eq!(backend(&selection).unwrap(), Backend::Kind);
     }
 
     #[test]

@@ -97,8 +97,8 @@ async fn h1_h4_unanswered_webhook_applies_the_failure_policy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn h3_certificate_renewal_fails_no_request() {
     let Some(world) = World::new().await else { return };
-    // An authority is valid four times as long as a certificate. It is replaced after two thirds of that time: after 16 s.
-    let _manager = world.by_url(&["--webhook-cert-lifetime", "6s"]).await;
+    // An authority is valid four times as long as a certificate. It is replaced after two thirds of that time: after 24 s.
+    let _manager = world.by_url(&["--webhook-cert-lifetime", "9s"]).await;
     let first = bundle_of(&world.configurations().get("controller-manager").await.unwrap());
     let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let asking: Vec<_> = (0..4)

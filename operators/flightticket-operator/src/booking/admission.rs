@@ -2,7 +2,7 @@
 //!
 //! Each namespace has its own circuit breaker, and its own memory of refused credentials. All namespaces have the same credentials,
 //! but a provider may refuse them for a single booking: that must not stop the other namespaces. If it refuses them for all, each
-//! namespace finds that out with one request. Two limits are shared:
+//! namespace finds that out with one request, or a few that were under way. Two limits are shared:
 //!
 //! - The *places*: how many tickets may use the provider at once. A namespace gets another place only while it has fewer than are
 //!   free, and only one while its requests fail. So one namespace gets at most half of the places, and a place is left for each of
@@ -170,6 +170,14 @@ impl Admission {
         self.shares.values().filter(|share| share.circuit.is_open()).count()
     }
 
+    /// Forgets what the provider answered to each namespace.
+    pub(crate) fn forget_answers(&mut self) {
+        self.retain(&BTreeSet::new());
+        for share in self.shares.values_mut() {
+            (share.circuit, share.refused) = (Circuit::default(), None);
+        }
+    }
+
     /// Forgets all namespaces but these. One with a ticket that uses the provider stays.
     pub(crate) fn retain(&mut self, namespaces: &BTreeSet<Arc<str>>) {
         self.shares.retain(|namespace, share| share.places > 0 || namespaces.contains(namespace.as_str()));
@@ -281,6 +289,18 @@ mod tests {
         admission.refused("a", Some("old".to_owned()), &refusal, now);
         assert_eq!(admission.refused_before("a", Some("new"), now), None);
         assert_eq!(admission.refused_before("a", Some("old"), now), None, "a refusal ends with a change of the token");
+    }
+
+    #[test]
+    fn answers_to_a_ticket_that_uses_the_provider_are_forgotten_too() {
+        let (mut admission, now) = (Admission::with_places(8), Instant::now());
+        admission.enter("a", now).expect("a place is free");
+        for _ in 0..10 {
+            admission.failed("a", "no answer", now);
+        }
+        assert_eq!(admission.open_circuits(), 1);
+        admission.forget_answers();
+        assert_eq!(admission.open_circuits(), 0);
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Client {
 
     /// Forgets what the provider answered to each namespace. To be called when this process sends no requests any more.
     pub(crate) fn forget(&self) {
-        self.0.admission.lock().retain(&BTreeSet::new());
+        self.0.admission.lock().forget_answers();
     }
 
     async fn send(&self, request: &Request, token: Option<&str>) -> Outcome {

@@ -93,7 +93,7 @@ impl Running {
     }
 
     /// Forgets what reconciles have left behind, after this process has lost its leadership. The objects that wait for lists are for
-    /// the workers of its next term to look at: nothing else wakes them if their lists complete before.
+    /// the workers of its next term to look at: nothing else wakes them at once if their lists complete before.
     pub(crate) fn demote(&self) {
         self.end_wait(&Cause::Demotion);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(&self.demoted)) {
@@ -135,6 +135,11 @@ impl Running {
             keys: Box::new(Vec::new),
             work: Box::new(work),
         }
+    }
+
+    /// Calls this function at a demotion.
+    pub(crate) fn on_demotion(self, demoted: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { demoted: Box::new(demoted), ..self }
     }
 }
 
@@ -276,7 +281,7 @@ mod tests {
     /// The list for which it waits may complete while this process is a standby.
     #[tokio::test]
     async fn object_that_waits_for_a_list_at_a_demotion_is_for_the_next_term_to_look_at() {
-        let running = Running { demoted: Box::new(fail), ..Running::with(WorkQueue::default(), || Box::pin(async {})) };
+        let running = Running::with(WorkQueue::default(), || Box::pin(async {})).on_demotion(fail);
         running.waiting.lock().insert(ObjectKey::new("a", "x"));
         running.demote();
         assert_eq!(running.count_waiting(), 0);

@@ -130,7 +130,7 @@ fn refused(error: &kube::Error) -> String {
         kube::Error::Api(status) if status.message.contains("failed calling webhook") => {
             ": check that the operator's pods are ready, and that the API server reaches the port of their webhooks"
         }
-        kube::Error::Api(status) if status.message.contains("could not find the requested resource") => {
+        kube::Error::Api(status) if status.code == 404 && status.message.contains("page not found") => {
             ": check that the CustomResourceDefinitions of the operator are installed"
         }
         _ => "",
@@ -229,7 +229,7 @@ mod tests {
             webhook.contains("connection refused") && webhook.contains("check that the operator's pods"),
             "{webhook}"
         );
-        let kind = refusal(404, "the server could not find the requested resource");
+        let kind = refusal(404, "404 page not found");
         assert!(kind.contains("check that the CustomResourceDefinitions"), "{kind}");
         let denied = refusal(403, "admission webhook \"a\" denied the request: size is too large");
         assert!(denied.contains("size is too large") && !denied.contains("check that"), "{denied}");

@@ -222,7 +222,8 @@ impl Act {
         match self {
             Self::Scale | Self::Autoscale => has_scale(subject),
             Self::RemoveFinalizers => subject.has_finalizers(),
-            Self::RolloutRestart | Self::PodFails => has("deployments.apps"),
+            // Operators revert no field of other children, such as Jobs, whose templates are immutable.
+            Self::Contest | Self::RolloutRestart | Self::PodFails => has("deployments.apps"),
             Self::Request => subject.request(&mut Rng::with_seed(0)).is_some(),
             Self::Input => subject.input(&mut Rng::with_seed(0)).is_some(),
             Self::Import => {
@@ -231,9 +232,7 @@ impl Act {
             }
             Self::DeleteNamespace | Self::UnlabelNamespace => !is_cluster_scoped(subject),
             Self::PodsAreSlow | Self::PodsDoNotStart | Self::Evict => has("deployments.apps") || has("jobs.batch"),
-            Self::NameFreed | Self::Policy | Self::RewritingPolicy | Self::Contest | Self::Quota => {
-                !subject.children().is_empty()
-            }
+            Self::NameFreed | Self::Policy | Self::RewritingPolicy | Self::Quota => !subject.children().is_empty(),
             _ if self.is_about_child() => !subject.children().is_empty(),
             Self::ExternalService => subject.outside(0, Arc::new(drop)).is_some(),
             _ => true,

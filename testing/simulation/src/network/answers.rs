@@ -112,7 +112,7 @@ impl State {
     fn trickle(&mut self, now: Duration, seed: u64) -> Action {
         self.troubled_until = self.troubled_until.max(now + TRICKLING);
         let mut rng = Rng::with_seed(seed);
-        Action::Trickle(rng.usize(400..2_000), Duration::from_millis(rng.u64(10..600)))
+        Action::Trickle(rng.usize(100..600), Duration::from_millis(rng.u64(10..200)))
     }
 }
 
@@ -125,7 +125,7 @@ pub(super) fn is_lease(request: &RequestInfo) -> bool {
 }
 
 /// Whether the API server gets the request.
-fn is_handled(due: &Due) -> bool {
+pub(super) fn is_handled(due: &Due) -> bool {
     !due.before.iter().any(|action| matches!(action, Action::Drop | Action::Answer(_)))
 }
 
