@@ -42,7 +42,7 @@ test: ## Run every check, from format to end-to-end tests; installs what it need
 	cargo xtask test
 
 .PHONY: nightly
-nightly: ## Run the checks that take hours: all interferences and fault plans, the model API server, random worlds, random inputs, attacks, releases, races, benchmarks; ONLY=kind, SKIP=mutants
+nightly: ## Run the checks that take hours, such as all interferences, random worlds, mutants, releases, kind and benchmarks; ONLY=kind, SKIP=mutants
 	cargo xtask nightly $(if $(ONLY),--only $(ONLY)) $(if $(SKIP),--skip $(SKIP))
 
 .PHONY: mutants

@@ -13,6 +13,12 @@ use installation::{EARLIER, MANAGER_NAMESPACE, earlier_chart};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+/// The seed that draws a part of the tests; none, which selects all, if there is no `SEED` or if `variable` is set.
+pub(crate) fn seed_without(variable: &str) -> Option<u64> {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    seed.filter(|_| std::env::var_os(variable).is_none())
+}
+
 /// The number of tests with [`World::drawn`].
 const DRAWN: u64 = 7;
 
@@ -29,13 +35,11 @@ impl World {
         Self::on(installation::fresh_cluster, version)
     }
 
-    /// For the tests that take about a minute each, numbered from 0: a run draws one of them by its seed. `INSTALLATIONS=all`, or no seed,
-    /// selects all. `None` also if this run has drawn another one.
+    /// For the tests that take about a minute each, numbered from 0: a run draws one of them by its seed. `INSTALLATIONS=all`, or no
+    /// seed, selects all. `None` also if this run has drawn another one.
     pub(crate) fn drawn(number: u64, start: impl FnOnce() -> anyhow::Result<Cluster>) -> Option<Self> {
         assert!(number < DRAWN, "no seed would draw this test");
-        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
-        let seed = seed.filter(|_| std::env::var_os("INSTALLATIONS").is_none());
-        if seed.is_some_and(|seed| seed % DRAWN != number) {
+        if seed_without("INSTALLATIONS").is_some_and(|seed| seed % DRAWN != number) {
             skip::unasked("this run has drawn another test of releases; INSTALLATIONS=all runs all");
             return None;
         }

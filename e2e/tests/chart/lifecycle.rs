@@ -9,7 +9,7 @@ use installation::{MANAGER, MANAGER_NAMESPACE};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::kit::{World, earlier};
+use crate::kit::{World, earlier, seed_without};
 
 /// The users' objects as `kubectl` names them, such as `foo/example-foo`: the samples that need nothing but their operator.
 static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| samples().map(name_of).collect());
@@ -40,9 +40,7 @@ fn release_lifecycle_keeps_objects_with_helm_4() {
 /// Whether this run tests the life of a release with this version of Helm. It takes minutes, so each run draws one version by its
 /// seed. `HELM_VERSIONS=all` selects both.
 fn is_drawn(version: Version) -> bool {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
-    let drawn = seed.filter(|_| std::env::var_os("HELM_VERSIONS").is_none());
-    drawn.is_none_or(|seed| seed.is_multiple_of(2) == (version == Version::Three))
+    seed_without("HELM_VERSIONS").is_none_or(|seed| seed.is_multiple_of(2) == (version == Version::Three))
 }
 
 fn life(version: Version) {

@@ -20,7 +20,7 @@ use crate::steps::{self, Step};
 use crate::test::{checks, nextest};
 use crate::workspace;
 
-/// Run the checks that take hours: all interferences, all fault plans, the model API server, random worlds, random inputs, attacks, packages of crates, mutants, seeded bugs, releases, IPv6, kind, races, benchmarks
+/// Run the checks that take hours, such as all interferences, random worlds, mutants, releases, kind and benchmarks
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run only these steps, in their usual order
@@ -126,7 +126,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "installations",
-        title: "two releases in one cluster, another topology, a failed helm test, and clusters with other rules",
+        title: "two releases in one cluster, another topology, a failed helm test, and clusters that choose users, share the network of the nodes or have both families of addresses",
         needs: &["tools", "cluster"],
         run: |_| whole("INSTALLATIONS", "package(e2e) & binary(chart) & test(/^(releases|environments)::/)"),
     },
@@ -174,7 +174,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "benchmarks",
-        title: "requests and allocations for an object: at most 5 % more than in the last measurement of the history",
+        title: "requests and allocations for an object: less than 5 % more than in the last measurement of the history",
         needs: &["cluster"],
         run: |_| benchmarks(),
     },

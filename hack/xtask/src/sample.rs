@@ -2,6 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fastrand::Rng;
+
 /// Returns a seed that the last runs have not used. It is short enough to be typed.
 pub(crate) fn fresh_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_micros().into())
@@ -9,28 +11,9 @@ pub(crate) fn fresh_seed() -> u64 {
 
 /// Draws `count` of the positions below `of`, each at most once, and returns them in order. The same seed draws the same ones.
 pub(crate) fn draw(seed: u64, count: usize, of: usize) -> Vec<usize> {
-    let mut random = SplitMix(seed);
-    let mut left: Vec<usize> = (0..of).collect();
-    let mut drawn = Vec::new();
-    while drawn.len() < count && !left.is_empty() {
-        let number = random.next() % left.len() as u64;
-        drawn.push(left.swap_remove(usize::try_from(number).unwrap_or_default()));
-    }
+    let mut drawn = Rng::with_seed(seed).choose_multiple(0..of, count.min(of));
     drawn.sort_unstable();
     drawn
-}
-
-/// `SplitMix64`.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
 }
 
 #[cfg(test)]

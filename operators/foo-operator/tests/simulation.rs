@@ -9,7 +9,7 @@ use manager::Operator;
 use model_apiserver::Model;
 use serde_json::{Value, json};
 use simulation::{
-    Act, Campaign, Disturbance, Phase, Plan, Played, Subject, Watched,
+    Act, Campaign, Plan, Played, Subject, Watched,
     oracle::{Wanted, beside, contains, labels, owner, say},
     replay,
 };
@@ -113,36 +113,26 @@ fn regression_worlds_end_as_specified() {
 /// watch.
 #[test]
 fn child_that_is_deleted_while_its_watch_is_silent_comes_back() {
-    let disturbances = vec![begins(60, Act::SilentWatches, OF_DEPLOYMENTS), begins(62, Act::DeleteChild, 0)];
-    let played = world(Watched::All, disturbances).play(&Foo);
-    assert!(played.trace.iter().any(|line| line.text.contains("[Stall]")), "no watch has fallen silent");
+    let played = play(&[(60, Act::SilentWatches, OF_DEPLOYMENTS), (62, Act::DeleteChild, 0)]);
+    let is_silent = |text: &str| text.contains("deployments.apps") && text.contains("[Stall]");
+    assert!(played.trace.iter().any(|line| is_silent(&line.text)), "no watch of Deployments has fallen silent");
     assert_eq!(played.failure, None);
 }
 
 /// The child is deleted when the operator may not write in its namespace any more. It comes back when the namespace is back.
 #[test]
 fn child_that_is_deleted_in_a_namespace_without_the_label_comes_back_with_the_label() {
-    let disturbances = vec![begins(60, Act::UnlabelNamespace, LONG), begins(220, Act::DeleteChild, 0)];
-    let played = world(Watched::Selected, disturbances).play(&Foo);
-    let labels = played.trace.iter().filter(|line| line.text.starts_with("= ") && line.text.contains(" namespaces "));
-    assert_eq!(labels.count(), 2, "a user removes the label, and sets it again");
+    let acts = [(60, Act::UnlabelNamespace, LONG), (220, Act::DeleteChild, 0)];
+    let played = Plan { watched: Watched::Selected, ..Plan::scripted(1, &acts) }.play(&Foo);
+    let is_label = |text: &str| text.starts_with("= ") && text.contains(" namespaces ");
+    let labels: Vec<_> = played.trace.iter().filter(|line| is_label(&line.text)).map(|line| line.at).collect();
+    assert!(matches!(labels[..], [_, back] if back > Duration::from_secs(220)), "without the label: {labels:?}");
     assert_eq!(played.failure, None);
 }
 
-/// A disturbance of the first object.
-fn begins(second: u64, act: Act, seed: u64) -> Disturbance {
-    Disturbance { at: Duration::from_secs(second), phase: Phase::AnyTime, act, object: 0, seed }
-}
-
-/// A world with one object and these disturbances.
-fn world(watched: Watched, disturbances: Vec<Disturbance>) -> Plan {
-    Plan { objects: 1, replicas: 1, pace: Duration::ZERO, watched, disturbances, ..Plan::of(1) }
-}
-
-/// Plays a world in which only these acts happen, each at its minute and with its seed.
+/// Plays a world in which only these acts happen, each at its second and with its seed.
 fn play(acts: &[(u64, Act, u64)]) -> Played {
-    let disturbances = acts.iter().map(|(minute, act, seed)| Disturbance::at_minute(*minute, *act, *seed)).collect();
-    Plan::scripted(1, disturbances).play(&Foo)
+    Plan::scripted(1, acts).play(&Foo)
 }
 
 /// Returns when the operator sends such requests. Requests at the same time count as one.
@@ -167,7 +157,7 @@ fn seed_of_other_pods(draw: impl Fn(&mut Rng) -> bool) -> u64 {
 #[test]
 fn contested_field_is_restored_once_a_minute_and_reported_by_one_event() {
     let seed = seed_of_other_pods(|rng| rng.choice(Foo.children()).is_some());
-    let played = play(&[(2, Act::Contest, seed), (13, Act::Create, 0)]);
+    let played = play(&[(120, Act::Contest, seed), (780, Act::Create, 0)]);
     assert_eq!(played.failure, None);
     let steady = Duration::from_mins(5)..Duration::from_mins(12);
     let mut reverts = sent(&played, "patch deployments.apps");
@@ -182,7 +172,7 @@ fn contested_field_is_restored_once_a_minute_and_reported_by_one_event() {
 #[test]
 fn child_that_a_policy_rewrites_is_written_once_and_is_right_after_the_policy() {
     let seed = seed_of_other_pods(|rng| rng.u8(..8) >= 4);
-    let played = play(&[(2, Act::RewritingPolicy, seed), (2, Act::DeleteChild, 0), (6, Act::Create, 0)]);
+    let played = play(&[(120, Act::RewritingPolicy, seed), (120, Act::DeleteChild, 0), (360, Act::Create, 0)]);
     assert_eq!(played.failure, None);
     assert!(played.effects_of(Act::RewritingPolicy) > 0, "the policy has changed no write");
     let writes = |verb: &str| {
@@ -198,15 +188,15 @@ fn child_that_a_policy_rewrites_is_written_once_and_is_right_after_the_policy() 
 #[test]
 fn acts_that_change_nothing_do_not_count() {
     let played = play(&[
-        (1, Act::Resume, 1), // it is not paused
-        (2, Act::Label, 1),
-        (3, Act::Label, 1), // the same label
-        (4, Act::Pause, 1),
-        (5, Act::Pause, 1),
-        (6, Act::Resume, 1),
-        (7, Act::Policy, 1),      // no client writes a child
-        (9, Act::PodsAreSlow, 1), // there are no new pods
-        (11, Act::PodsDoNotStart, 1),
+        (60, Act::Resume, 1), // it is not paused
+        (120, Act::Label, 1),
+        (180, Act::Label, 1), // the same label
+        (240, Act::Pause, 1),
+        (300, Act::Pause, 1),
+        (360, Act::Resume, 1),
+        (420, Act::Policy, 1),      // no client writes a child
+        (540, Act::PodsAreSlow, 1), // there are no new pods
+        (660, Act::PodsDoNotStart, 1),
     ]);
     assert_eq!(played.failure, None);
     for (act, count) in [

@@ -51,7 +51,7 @@ pub fn of(
     now: Timestamp,
 ) -> Report<HelloAppStatus> {
     let Observed { wanted, given_up, deployment, service, pods } = observed;
-    let Report { status, mut health } = observe(hello, deployment, pods, security, now);
+    let Report { status, mut health } = shown(hello, deployment, pods, security, now);
     let worst = health.problems.iter().min_by_key(|it| it.kind.rank).map(|it| it.message.as_str());
     let memory = rollback::remember(hello, wanted, given_up, deployment, worst, security);
     health.problems.extend(given_up.map(|it| rolled_back(&it.rolled_back)));
@@ -64,8 +64,27 @@ pub fn of(
     Report { status, health }
 }
 
-/// Returns what the pods of `hello` show. All that depends on its children, or is remembered, is as stored.
+/// Returns what the Deployment and the pods of `hello` show. The address and what the status remembers stay as stored.
 pub fn observe(
+    hello: &HelloApp,
+    deployment: Option<&Live<DeploymentView>>,
+    pods: &[Arc<Live<PodView>>],
+    security: SecurityPolicy,
+    now: Timestamp,
+) -> Report<HelloAppStatus> {
+    let Report { status, health } = shown(hello, deployment, pods, security, now);
+    let stored = hello.status.clone().unwrap_or_default();
+    let status = HelloAppStatus {
+        url: stored.url,
+        last_available_template: stored.last_available_template,
+        rolled_back: stored.rolled_back,
+        ..status
+    };
+    Report { status, health }
+}
+
+/// Returns what the Deployment and the pods of `hello` show, without its address and what the status remembers.
+fn shown(
     hello: &HelloApp,
     deployment: Option<&Live<DeploymentView>>,
     pods: &[Arc<Live<PodView>>],
@@ -92,9 +111,6 @@ pub fn observe(
         updated_replicas: deployment.map_or(0, |it| it.updated()),
         label_selector: App::of(hello).to_string(),
         image: image.or_else(|| stored?.image.clone()),
-        url: stored.and_then(|it| it.url.clone()),
-        last_available_template: stored.and_then(|it| it.last_available_template.clone()),
-        rolled_back: stored.and_then(|it| it.rolled_back.clone()),
         ..Default::default()
     };
     Report { status, health: fleet.health() }

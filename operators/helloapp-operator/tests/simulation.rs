@@ -10,7 +10,7 @@ use manager::Operator;
 use model_apiserver::Model;
 use serde_json::{Map, Value, json};
 use simulation::{
-    Act, Campaign, Disturbance, Plan, Subject, condition,
+    Act, Campaign, Plan, Subject, condition,
     oracle::{Wanted, all_done, beside, contains, counts_agree, labels, owner, say, selector, tells_of_stall},
     replay,
 };
@@ -332,9 +332,8 @@ fn release_that_does_not_start_is_rolled_back() {
     let first = (1..10_000).find(|seed| has_pods(seed) && spec(*seed)["rollback"] == "OnStall").expect("a seed");
     let is_other = |seed: &u64| has_pods(seed) && spec(*seed)["image"] != spec(first)["image"];
     let other = (1..10_000).find(is_other).expect("a seed");
-    let acts = [(2, Act::PodsDoNotStart, 4), (2, Act::Edit, other), (20, Act::Create, 0)];
-    let disturbances = acts.map(|(minute, act, seed)| Disturbance::at_minute(minute, act, seed)).to_vec();
-    let played = Plan::scripted(first, disturbances).play(&HelloApp);
+    let acts = [(120, Act::PodsDoNotStart, 4), (120, Act::Edit, other), (1_200, Act::Create, 0)];
+    let played = Plan::scripted(first, &acts).play(&HelloApp);
     assert_eq!(played.failure, None);
     let is_told =
         |text: &str| text.starts_with("operator-0 ▶ create events") && text.contains(r#""reason":"RolledBack""#);

@@ -10,7 +10,7 @@ use memcached_operator::MemcachedOperator;
 use model_apiserver::Model;
 use serde_json::{Map, Value, json};
 use simulation::{
-    Act, Campaign, Disturbance, Plan, Subject,
+    Act, Campaign, Plan, Subject,
     oracle::{Wanted, all_done, beside, contains, counts_agree, labels, owner, say, selector, tells_of_stall},
     replay,
 };
@@ -339,9 +339,9 @@ fn rollout_that_makes_no_progress_is_reported_once() {
         has_pods(seed) && !image.is_null() && image != spec(first)["image"]
     };
     let other = (1..10_000).find(is_other).expect("a seed");
-    let acts = [(2, Act::PodsDoNotStart, 4), (2, Act::Edit, other), (10, Act::PodsDoNotStart, 4), (20, Act::Create, 0)];
-    let disturbances = acts.map(|(minute, act, seed)| Disturbance::at_minute(minute, act, seed)).to_vec();
-    let played = Plan::scripted(first, disturbances).play(&Memcached);
+    let stuck = |second| (second, Act::PodsDoNotStart, 4);
+    let acts = [stuck(120), (120, Act::Edit, other), stuck(600), (1_200, Act::Create, 0)];
+    let played = Plan::scripted(first, &acts).play(&Memcached);
     assert_eq!(played.failure, None);
     let is_told =
         |text: &str| text.starts_with("operator-0 ▶ create events") && text.contains(r#""reason":"RolloutStalled""#);

@@ -180,12 +180,8 @@ impl Requests {
             source: Box::new(kube::Error::BuildRequest(error)),
         })?;
         // The leadership may have been lost while this reconcile was computing.
-        if !matches!(verb, "get" | "list") {
-            if !self.leading.may_write() {
-                return Err(Error::NotLeading { request: description() });
-            }
-            // The client checks again when the request has had its turn.
-            request.extensions_mut().insert(self.leading.clone());
+        if !matches!(verb, "get" | "list") && !self.leading.admit(&mut request) {
+            return Err(Error::NotLeading { request: description() });
         }
         let span = self.span(verb, key);
         let answer = within(DEADLINE, text(&self.client, request)).instrument(span.clone()).await;

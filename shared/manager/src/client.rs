@@ -61,7 +61,7 @@ pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Resu
     Ok(builder.with_layer(&layers(counted, limit)).build())
 }
 
-/// Returns what a request passes on its way, the last layer first. The leadership is checked after the wait for the limit.
+/// Returns the layers of the client, the one closest to the network first. The leadership is checked after the wait for the limit.
 fn layers(counted: Counted, limit: Option<Limit>) -> Stack<Stack<Counted, Recheck>, Either<Limit, Identity>> {
     Stack::new(Stack::new(counted, Recheck), option_layer(limit))
 }

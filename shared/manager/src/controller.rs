@@ -351,8 +351,8 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     }
 
     /// Calls `observe` for an object that is paused or invalid, whose children stay as they are. So its status still shows, for
-    /// instance, how many pods are ready. Of the report, all fields of the status count, so what it remembers has to be as stored. Of
-    /// the conditions only `Available` follows it: only a reconcile finds all problems.
+    /// instance, how many pods are ready. All fields of the reported status are written, so those that serve as memory must keep their
+    /// stored values. Of the reported health only `Available` counts, because only a reconcile finds all problems.
     pub fn observes(
         mut self,
         observe: impl Fn(&K, &Context<K, S>) -> Report<K::Status> + Send + Sync + 'static,

@@ -43,6 +43,16 @@ impl Leading {
         self.current().is_none_or(|current| current.token.as_ref().is_some_and(Leadership::is_alive))
     }
 
+    /// Whether this write may be sent at this moment. If so, the request carries the leadership, so that the client can check again
+    /// when the request has had its turn.
+    pub(crate) fn admit<B>(&self, write: &mut http::Request<B>) -> bool {
+        let may_write = self.may_write();
+        if may_write {
+            write.extensions_mut().insert(self.clone());
+        }
+        may_write
+    }
+
     /// Returns the fence of this leadership, which a status that holds memory stores; `None` where there is no election.
     pub(crate) fn fence(&self) -> Option<Fence> {
         let current = self.current()?;

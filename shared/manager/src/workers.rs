@@ -41,8 +41,7 @@ impl Workers {
             () = &mut lost => {
                 warn();
                 cancelled.cancel();
-                let ended = async { while running.join_next().await.is_some() {} };
-                if tokio::time::timeout(self.graceful_shutdown, ended).await.is_err() {
+                if !self.have_ended(&mut running).await {
                     tracing::warn!("Some reconciles block their threads and are not cancelled yet");
                 }
                 self.controllers.iter().for_each(Running::demote);
@@ -100,11 +99,16 @@ impl Workers {
         for controller in self.controllers.iter() {
             controller.queue.shutdown(Shutdown::Drop);
         }
-        let finished = async { while running.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.graceful_shutdown, finished).await.is_err() {
+        if !self.have_ended(&mut running).await {
             tracing::warn!("Some reconciles did not finish in time and are cancelled");
             running.shutdown().await;
         }
+    }
+
+    /// Waits until all have ended, for as long as a shutdown may take. Returns whether they have.
+    async fn have_ended(&self, running: &mut JoinSet<()>) -> bool {
+        let ended = async { while running.join_next().await.is_some() {} };
+        tokio::time::timeout(self.graceful_shutdown, ended).await.is_ok()
     }
 }
 

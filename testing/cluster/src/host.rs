@@ -252,7 +252,11 @@ mod tests {
 
     #[test]
     fn services_of_the_machine_are_not_those_of_a_node() {
-        for ours in ["operators-kind-1/3f9a/system.slice/kubelet.service", "memory/kubelet/system.slice/a.service"] {
+        for ours in [
+            "operators-kind-1/3f9a/system.slice/kubelet.service",
+            "memory/kubelet/system.slice/a.service",
+            "operators-kind-1/kubelet.service",
+        ] {
             assert!(!is_of_system(ours.as_ref()), "{ours}");
         }
         assert!(!is_of_system("system.slice/docker-3f9a.scope".as_ref()), "a container of the machine's Docker");

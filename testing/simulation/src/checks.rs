@@ -190,12 +190,9 @@ impl Checks {
         }
         self.believed = self.last;
         for object in objects {
-            let (metadata, status) = (&object["metadata"], &object["status"]);
-            let ready = condition(status, "Ready");
-            let is_claimed = ready["status"] == "True"
-                && ready["reason"] != "Paused"
-                && status["observedGeneration"] == metadata["generation"]
-                && metadata["deletionTimestamp"].is_null()
+            let metadata = &object["metadata"];
+            let is_claimed = condition(&object["status"], "Ready")["status"] == "True"
+                && is_current(&object)
                 && is_watched(&object, Duration::ZERO);
             if is_claimed && self.has_last_word(&text(&metadata["uid"])) {
                 let judged = self.subject.judge_claim(&object, &self.model);
@@ -212,17 +209,16 @@ impl Checks {
     /// `has_caught_up` tells whether nothing has hindered the operator for so long that it cannot be behind. The world calls this
     /// at the same times as [`check_claims`](Self::check_claims).
     pub(crate) fn check_stalls(&self, stalls: &Stalls, has_caught_up: bool) -> Result<(), String> {
+        let objects = self.model.objects(self.subject.resource());
         for (uid, since) in stalls.all() {
-            let objects = self.model.objects(self.subject.resource());
-            let Some(object) = objects.into_iter().find(|object| object["metadata"]["uid"] == *uid) else { continue };
-            let (metadata, status) = (&object["metadata"], &object["status"]);
-            let has_to_tell = condition(status, "Ready")["reason"] != "Paused"
-                && status["observedGeneration"] == metadata["generation"]
-                && metadata["deletionTimestamp"].is_null();
+            let Some(object) = objects.iter().find(|object| object["metadata"]["uid"] == *uid) else { continue };
+            let metadata = &object["metadata"];
+            let is_watched = self.namespaces.is_watched_for(&text(&metadata["namespace"]), self.trace.now(), JOINING);
+            let has_to_tell = is_current(object) && is_watched;
             // After errors, a condition that changes with time may be late.
             let stalled_for = if has_caught_up { self.trace.now().saturating_sub(since) } else { Duration::ZERO };
             if has_to_tell && (has_caught_up || self.has_last_word(uid)) {
-                let judged = self.subject.judge_stall(&object, stalled_for, self.model.now());
+                let judged = self.subject.judge_stall(object, stalled_for, self.model.now());
                 judged.map_err(|why| format!("the rollout of {} has stalled, but {why}", text(&metadata["name"])))?;
             }
         }
@@ -424,4 +420,12 @@ pub(crate) fn no_orphans(subject: &dyn Subject, model: &Model) -> Result<(), Str
 pub fn condition<'a>(status: &'a Value, type_: &str) -> &'a Value {
     let conditions = status["conditions"].as_array();
     conditions.and_then(|all| all.iter().find(|it| it["type"] == type_)).unwrap_or(&Value::Null)
+}
+
+/// Whether the status is about the present spec of an object that the operator reconciles.
+fn is_current(object: &Value) -> bool {
+    let (metadata, status) = (&object["metadata"], &object["status"]);
+    condition(status, "Ready")["reason"] != "Paused"
+        && status["observedGeneration"] == metadata["generation"]
+        && metadata["deletionTimestamp"].is_null()
 }

@@ -66,11 +66,6 @@ const AFTER_AN_INPUT: Duration = Duration::from_secs(40);
 const AT_REST: Duration = Duration::from_mins(4);
 
 impl Disturbance {
-    /// Returns an act on the first object at this minute, whatever the operator does.
-    pub fn at_minute(minute: u64, act: Act, seed: u64) -> Self {
-        Self { at: Duration::from_mins(minute), phase: Phase::AnyTime, act, object: 0, seed }
-    }
-
     /// Draws the disturbances of a world with this number of objects, in order of time. On average one to eight begin in a
     /// minute, some of them at the same moment.
     pub fn draw(rng: &mut Rng, length: Duration, objects: usize) -> Vec<Self> {

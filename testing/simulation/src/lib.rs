@@ -41,3 +41,4 @@ pub use plan::{Plan, Played};
 pub use processes::is_repeatable_in_other_processes;
 pub use subject::{ExternalService, Note, Period, Subject};
 pub use trace::Line;
+pub use users::NAMESPACES;

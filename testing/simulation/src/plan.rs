@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    disturbance::{Act, Disturbance, milliseconds},
+    disturbance::{Act, Disturbance, Phase, milliseconds},
     namespaces::Watched,
     network::Effects,
     trace::Line,
@@ -70,9 +70,17 @@ impl Played {
 }
 
 impl Plan {
-    /// Returns the plan of a world with one object and one process, in which only these disturbances happen. The seed draws the
-    /// spec of the object.
-    pub fn scripted(seed: u64, disturbances: Vec<Disturbance>) -> Self {
+    /// Returns the plan of a world with one object and one process, in which only these acts happen: each at its second, whatever
+    /// the operator does, and with its seed. The seed of the world draws the spec of the object.
+    pub fn scripted(seed: u64, acts: &[(u64, Act, u64)]) -> Self {
+        let act = |&(second, act, seed): &(u64, Act, u64)| Disturbance {
+            at: Duration::from_secs(second),
+            phase: Phase::AnyTime,
+            act,
+            object: 0,
+            seed,
+        };
+        let disturbances = acts.iter().map(act).collect();
         let (starts, watched, pace) = (new_year(), Watched::All, Duration::from_millis(500));
         Self { seed, objects: 1, replicas: 1, starts, watched, pace, disturbances }
     }

@@ -9,7 +9,7 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{campaign::number, plan::Plan, subject::Subject};
+use crate::{campaign::number, plan::Plan, subject::Subject, world::assert_same};
 
 /// Tells a process to write the trace of the world of this seed, and nothing else.
 const TRACE_OF: &str = "SIMULATE_TRACE_OF";
@@ -33,11 +33,7 @@ pub fn is_repeatable_in_other_processes(subject: &'static dyn Subject, test: &st
     }
     let seed = number("SIMULATE_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     let [one, other] = ENVIRONMENTS.map(|environment| trace_of(seed, test, environment));
-    for (one, other) in one.lines().zip(other.lines()) {
-        assert_eq!(one, other, "seed {seed}");
-    }
-    assert_eq!(one.len(), other.len(), "seed {seed}");
-    assert!(one.lines().count() > 100, "seed {seed}: {} lines", one.lines().count());
+    assert_same(seed, &one, &other);
     eprintln!("seed {seed}: the hash of the trace is {:016x}", xxh3_64(one.as_bytes()));
 }
 

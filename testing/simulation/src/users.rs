@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The namespaces of all objects. Leases and their Events are in another namespace.
-pub(crate) const NAMESPACES: [&str; 2] = ["shop", "depot"];
+pub const NAMESPACES: [&str; 2] = ["shop", "depot"];
 
 /// The client name of users, and of most other clients.
 const USER: &str = "user";
@@ -147,7 +147,7 @@ impl Users {
 
     /// Evicts a pod. Returns whether there is one.
     fn evict(&self, object: usize, rng: &mut Rng) -> bool {
-        let pod = self.kind_of_child(rng).and_then(|_| self.child("pods", object, rng));
+        let pod = self.child("pods", object, rng);
         pod.is_some_and(|pod| {
             let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
             self.model.take("pods", &namespace, &name).is_some()

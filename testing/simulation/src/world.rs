@@ -63,12 +63,8 @@ impl Plan {
     ///
     /// When the traces differ in any byte, or have 100 lines or fewer.
     pub fn is_repeatable(&self, subject: &'static dyn Subject) {
-        let (one, other) = (self.play(subject).trace, self.play(subject).trace);
-        for (one, other) in one.iter().zip(&other) {
-            assert_eq!(one.to_string(), other.to_string(), "seed {}", self.seed);
-        }
-        assert_eq!(one.len(), other.len(), "seed {}", self.seed);
-        assert!(one.len() > 100, "seed {}: {} lines", self.seed, one.len());
+        let trace = || self.play(subject).trace.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert_same(self.seed, &trace(), &trace());
     }
 
     /// Plays the world, in a runtime of its own with simulated time.
@@ -80,6 +76,15 @@ impl Plan {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime").block_on(play(self, subject))
     }
+}
+
+/// Panics when two traces of this seed differ in any byte, or have 100 lines or fewer.
+pub(crate) fn assert_same(seed: u64, one: &str, other: &str) {
+    for (one, other) in one.lines().zip(other.lines()) {
+        assert_eq!(one, other, "seed {seed}");
+    }
+    assert_eq!(one.len(), other.len(), "seed {seed}");
+    assert!(one.lines().count() > 100, "seed {seed}: {} lines", one.lines().count());
 }
 
 /// Plays a plan in simulated time.

@@ -10,6 +10,9 @@ use std::{
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+/// The subject of measurements of this repository's program.
+pub(crate) const OURS: &str = "operators";
+
 /// One measurement of one program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {

@@ -223,11 +223,7 @@ pub(crate) struct Requests(BTreeMap<String, usize>);
 
 impl Requests {
     pub(crate) fn of(user: &str, cluster: &Cluster) -> Result<Self> {
-        let mut counts = BTreeMap::new();
-        for request in audit::requests_of(user, &cluster.audit_log())? {
-            *counts.entry(request.to_string()).or_default() += 1;
-        }
-        Ok(Self(counts))
+        Self::after(user, cluster, 0)
     }
 
     /// Those that arrived after the first `offset` bytes of the audit log.

@@ -14,7 +14,7 @@ use cluster::{Cluster, Nodes};
 use serde::Deserialize;
 
 use crate::{
-    history::{self, Record},
+    history::{self, OURS, Record},
     kind::Kind,
     operator::{Operator, Requests, USER, audit_length, kubeconfig},
     world::World,
@@ -44,7 +44,6 @@ pub(crate) struct Args {
 const LIMIT: f64 = 0.05;
 /// How long to wait before reading what a program has done.
 const SETTLE: Duration = Duration::from_secs(5);
-const SUBJECT: &str = "operators";
 
 /// The figures for an object, with their units. A rise of those that are counted is a failure.
 const FIGURES: [(&str, &str, Basis); 5] = [
@@ -81,6 +80,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut record = None;
     for round in 1..=args.rounds {
         let cluster = Cluster::fresh(Nodes::None)?;
+        if record.is_none() {
+            record = Some(Record::begin(OURS, args.objects as usize, cluster.state_dir())?);
+        }
         let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
         let figures = runtime.block_on(measure(args, &cluster))?;
         runtime.shutdown_background();
@@ -88,9 +90,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             eprintln!("round {round}: {name}: {value:.2} {unit}");
         }
         rounds.push(figures);
-        if record.is_none() {
-            record = Some(Record::begin(SUBJECT, args.objects as usize, cluster.state_dir())?);
-        }
     }
     let mut record = record.context("there was no round")?;
     for ((name, unit, _), value) in FIGURES.iter().zip(least(&rounds)) {
@@ -217,7 +216,7 @@ mod tests {
 
     /// A measurement in which each figure is 200, but for one.
     fn record(changed: &str, value: f64) -> Record {
-        let mut record = sample(SUBJECT, &[]);
+        let mut record = sample(OURS, &[]);
         for (name, unit, _) in FIGURES {
             record.add(name, unit, if name == changed { value } else { 200.0 });
         }
@@ -247,7 +246,7 @@ mod tests {
     #[test]
     fn only_measurements_with_the_same_figures_and_objects_are_compared() {
         let error = |before: &Record, now: &Record| compare(before, now).unwrap_err().to_string();
-        let (mut other, empty) = (record("", 0.0), sample(SUBJECT, &[]));
+        let (mut other, empty) = (record("", 0.0), sample(OURS, &[]));
         other.objects = 9;
         assert!(error(&other, &empty).contains("--objects 9"));
         assert_eq!(error(&empty, &record("", 0.0)), "the last measurement lacks requests");

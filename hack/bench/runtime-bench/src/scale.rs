@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::steps::{progress, steps};
 use crate::{
-    history::{self, Each, Record, Step},
+    history::{self, Each, OURS, Record, Step},
     kind::Kind,
     operator::{BUILT, Operator, Requests, USER, audit_length},
     percentile::percentile,
@@ -68,8 +68,6 @@ const IDLE: f64 = 0.06;
 const RESTLESS: Duration = Duration::from_mins(5);
 /// How often to look at its CPU time.
 const LOOK: Duration = Duration::from_millis(250);
-/// The program of this repository, in the history.
-const OURS: &str = "operators";
 const RECONCILES: &str = "controller_runtime_reconcile_total";
 
 pub(crate) fn run(args: &Args) -> Result<()> {

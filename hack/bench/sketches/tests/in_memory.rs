@@ -99,7 +99,7 @@ async fn cron_job_runs_at_its_times_and_keeps_some_jobs() {
 async fn cron_job_with_a_wrong_schedule_says_so() {
     let (model, _harness) = start(&CronJobs);
     put(&model, "CronJob", "tick", json!({"schedule": "61 * * * *", "jobTemplate": {}})).await;
-    assert!(ready(&model, "cronjobs", "tick").starts_with("False InvalidSpec: "));
+    assert!(ready(&model, "cronjobs", "tick").starts_with("False InvalidSpec: spec.schedule"));
 }
 
 #[tokio::test(start_paused = true)]

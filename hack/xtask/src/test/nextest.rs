@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::num::NonZero;
 use std::process::Stdio;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use installation::Backend;
@@ -14,6 +13,7 @@ use tempfile::NamedTempFile;
 
 use crate::cargo_tools::NEXTEST;
 use crate::report::{Counts, Outcome, Skips};
+use crate::sample::fresh_seed;
 
 /// Which tests to run, and how.
 #[derive(Debug, Default)]
@@ -76,8 +76,7 @@ fn tests_at_once(backend: Backend) -> usize {
 
 /// The seed of all tests: the value of `SEED`, or a fresh number. One seed for all, so that one variable repeats the whole run.
 fn seed() -> String {
-    let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_micros()).to_string();
-    std::env::var("SEED").ok().filter(|seed| !seed.is_empty()).unwrap_or_else(fresh)
+    std::env::var("SEED").ok().filter(|seed| !seed.is_empty()).unwrap_or_else(|| fresh_seed().to_string())
 }
 
 /// The result of each test.

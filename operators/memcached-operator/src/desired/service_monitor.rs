@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// The longest duration that Prometheus reads has about 292 years. In each unit, it shows the length of this unit.
+    /// Prometheus reads durations of up to about 292 years. The limit in a unit proves the length of that unit.
     #[test]
     fn longest_duration_has_292_years_in_every_unit() {
         for (most, unit) in [

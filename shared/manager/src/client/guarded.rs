@@ -39,11 +39,8 @@ pub(crate) fn guarded(client: Client, leading: Leading) -> Client {
 }
 
 async fn send(client: Client, leading: Leading, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
-    if !request.method().is_safe() {
-        if !leading.may_write() {
-            return Err(Unsent::NotLeading.into());
-        }
-        request.extensions_mut().insert(leading);
+    if !request.method().is_safe() && !leading.admit(&mut request) {
+        return Err(Unsent::NotLeading.into());
     }
     match tokio::time::timeout(DEADLINE, client.send(request)).await {
         Ok(answer) => Ok(answer?),

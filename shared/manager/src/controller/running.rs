@@ -16,7 +16,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use workqueue::{Priority, WorkQueue};
 
-use super::{ControllerOptions, KeyStream, Reconcile, WakeFilter, worker::Worker};
+use super::{ControllerOptions, Demoted, KeyStream, Reconcile, WakeFilter, worker::Worker};
 use crate::{
     api::Requests,
     context::{Caches, ControllerState, Environment, Memory, Names, Recent, Shared},
@@ -51,7 +51,7 @@ pub(crate) struct Running {
     /// Updates the metrics that are computed from objects, before a scrape.
     pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
     /// The operator's function for the loss of the leadership.
-    demoted: Box<dyn Fn() + Send + Sync>,
+    demoted: Demoted,
     /// Returns the keys of all objects of the kind.
     pub(crate) keys: Box<dyn Fn() -> Vec<ObjectKey> + Send + Sync>,
     /// Runs one worker, which takes keys until the queue is shut down.
@@ -92,13 +92,11 @@ impl Running {
         self.end_wait(&Cause::Served);
     }
 
-    /// Forgets what reconciles have left behind, after this process has lost its leadership. The objects that wait for lists are for
-    /// the workers of its next term to look at: nothing else wakes them at once if their lists complete before.
+    /// Forgets what reconciles have left behind, after this process has lost its leadership. It also queues the objects that wait for
+    /// lists, for the workers of the next term: nothing else would wake them at once if the lists complete in the meantime.
     pub(crate) fn demote(&self) {
         self.end_wait(&Cause::Demotion);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(&self.demoted)) {
-            tracing::error!(kind = self.kind, panic = panic_message(&*panic), "on_demotion failed");
-        }
+        (self.demoted)();
     }
 
     fn end_wait(&self, cause: &Cause<'_>) {
@@ -143,6 +141,14 @@ impl Running {
     }
 }
 
+/// Calls a function of an operator. Counts and logs its panic.
+fn catch_panic(function: &str, controller: &str, metrics: &Metrics, call: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+        metrics.panics.with_label_values(&[controller]).inc();
+        tracing::error!(controller, panic = panic_message(&*panic), "{function} failed");
+    }
+}
+
 pub(super) struct WiredController<K: Primary, S, F> {
     pub(super) names: Names,
     pub(super) streams: Vec<KeyStream>,
@@ -166,6 +172,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
+        let metrics = environment.metrics.clone();
         let controller = Arc::new(ControllerState {
             environment,
             names,
@@ -193,7 +200,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             gone,
             observe,
         });
-        let counted = name.clone();
+        let (counted, led) = (name.clone(), name.clone());
         let streams = streams.into_iter().map(|stream| wake_from(stream, queue.clone(), primary.clone())).collect();
         let running = Running {
             name,
@@ -216,18 +223,17 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
                     metrics.show_conditions(kind, key, conditions, aggregated);
                     Some(object)
                 });
-                let catch_panic = |work: &mut dyn FnMut()| {
-                    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-                        metrics.panics.with_label_values(&[&*counted]).inc();
-                        tracing::error!(kind, panic = panic_message(&*panic), "on_scrape failed");
-                    }
-                };
+                let guarded = |work: &mut dyn FnMut()| catch_panic("on_scrape", &counted, metrics, work);
                 if let Some(scraped) = &scraped {
-                    catch_panic(&mut || scraped(&mut objects));
+                    guarded(&mut || scraped(&mut objects));
                 }
-                catch_panic(&mut || objects.by_ref().for_each(drop));
+                guarded(&mut || objects.by_ref().for_each(drop));
             }),
-            demoted: demoted.unwrap_or_else(|| Box::new(|| ())),
+            demoted: Box::new(move || {
+                if let Some(demoted) = &demoted {
+                    catch_panic("on_demotion", &led, &metrics, demoted);
+                }
+            }),
             keys: Box::new(move || primary.store.keys()),
             work: Box::new(move || Box::pin(worker.clone().work())),
         };
@@ -274,14 +280,10 @@ mod tests {
 
     use super::*;
 
-    fn fail() {
-        panic!("it fails");
-    }
-
     /// The list for which it waits may complete while this process is a standby.
     #[tokio::test]
     async fn object_that_waits_for_a_list_at_a_demotion_is_for_the_next_term_to_look_at() {
-        let running = Running::with(WorkQueue::default(), || Box::pin(async {})).on_demotion(fail);
+        let running = Running::with(WorkQueue::default(), || Box::pin(async {}));
         running.waiting.lock().insert(ObjectKey::new("a", "x"));
         running.demote();
         assert_eq!(running.count_waiting(), 0);

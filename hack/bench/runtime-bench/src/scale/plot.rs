@@ -221,6 +221,7 @@ mod tests {
     fn empty_history_gives_an_empty_plot() {
         let svg = draw(&[]);
         assert!(coordinates(&svg, "cx").is_empty() && !svg.contains("NaN"), "{svg}");
+        assert!(Axis::to(std::iter::empty()).ticks().count() > 2, "its axes have numbers all the same");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use model_apiserver::Model;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use simulation::{
-    ExternalService, Note, Subject,
+    ExternalService, NAMESPACES, Note, Subject,
     oracle::{Wanted, beside, contains, labels, owner, say},
 };
 
@@ -159,7 +159,7 @@ impl ExternalService for Admission {
 
     /// Checks that the webhook protects exactly the Themes that Banners show.
     fn judge(&self, objects: &[Value], _: &dyn Fn(&str) -> bool) -> Result<(), String> {
-        for namespace in ["shop", "depot"] {
+        for namespace in NAMESPACES {
             for theme in THEMES {
                 let shows =
                     |banner: &Value| banner["metadata"]["namespace"] == namespace && banner["spec"]["theme"] == theme;
