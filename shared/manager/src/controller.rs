@@ -27,7 +27,7 @@ use crate::{
     metrics::ChildMetrics,
     rbac::Permission,
     status::Primary,
-    wake::{Cause, wake},
+    wake::{Cause, flow_of, wake},
 };
 
 mod deletion;
@@ -427,11 +427,12 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         for (name, values) in std::mem::take(&mut self.indices) {
             primary.store.index(name, values);
         }
-        let queue = WorkQueue::new(workqueue::Config {
+        let config = workqueue::Config {
             metrics: Arc::new(QueueMetrics::of(&names.app, &environment.metrics)),
             seed: Some(environment.random.number()),
             ..workqueue::Config::default()
-        });
+        };
+        let queue = WorkQueue::with_flows(config, flow_of);
         let (mut caches, memory) = (Caches::default(), Arc::<Memory>::default());
         let filter = WakeFilter::new(self.options.wakes_on.take(), primary.store.clone(), memory.clone());
         let filter = Arc::new(filter);

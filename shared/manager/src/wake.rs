@@ -1,6 +1,10 @@
 //! Puts objects into the queue, and logs why: at level `trace`, under the target `manager::wake`.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
 
 use cache::{ObjectKey, Origin};
 use workqueue::{Priority, WorkQueue};
@@ -28,6 +32,13 @@ pub(crate) enum Cause<'a> {
     RequeueAfter(Duration),
     /// The object's last reconcile failed.
     Failure,
+}
+
+/// The flow of an object in the queue: its namespace. So the objects of one namespace take turns with those of another.
+pub(crate) fn flow_of(key: &ObjectKey) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.namespace.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Puts an object into the queue.

@@ -1,6 +1,7 @@
 //! Measures operations per second, and bytes per waiting key: `cargo bench -p operators-workqueue`.
 //!
-//! The first three benchmarks are controller-runtime's `BenchmarkAddGetDone` and its neighbours, with a thousand keys each.
+//! Each adds a thousand keys. `add, get, done`, `re-add` and `among 100,000 delayed` are controller-runtime's `BenchmarkAddGetDone` and
+//! its neighbours.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -21,6 +22,13 @@ fn operations(c: &mut Criterion) {
     group.throughput(Throughput::Elements(KEYS));
     group.bench_function("add, get, done", |b| {
         let queue = WorkQueue::new(Config::default());
+        b.iter(|| {
+            fill(&queue, KEYS);
+            work_off(&queue, Outcome::Success);
+        });
+    });
+    group.bench_function("add, get, done in 100 flows", |b| {
+        let queue = WorkQueue::with_flows(Config::default(), |key| key % 100);
         b.iter(|| {
             fill(&queue, KEYS);
             work_off(&queue, Outcome::Success);

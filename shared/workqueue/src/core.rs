@@ -33,7 +33,7 @@ use ready_queue::ReadyQueue;
 
 pub(crate) struct Core<K> {
     keys: Keys<K>,
-    ready: ReadyQueue,
+    ready: ReadyQueue<K>,
     delayed: DelayHeap,
     running: BTreeMap<Slot, Run>,
     /// The number of keys that are ready and running.
@@ -70,11 +70,12 @@ pub(crate) struct TakenItem<K> {
 }
 
 impl<K: Clone + Eq + Hash> Core<K> {
-    pub(crate) fn new(config: Config) -> Self {
+    /// The keys of one flow take turns with those of others, inside a priority.
+    pub(crate) fn new(config: Config, flow_of: fn(&K) -> u64) -> Self {
         let Config { backoff, patience, seed, metrics } = config;
         Self {
             keys: Keys::new(),
-            ready: ReadyQueue::new(patience),
+            ready: ReadyQueue::new(patience, flow_of),
             delayed: DelayHeap::default(),
             running: BTreeMap::new(),
             held: 0,
@@ -109,12 +110,11 @@ impl<K: Clone + Eq + Hash> Core<K> {
 
     pub(crate) fn take(&mut self, now: Moment) -> Next<K> {
         self.promote(now);
-        let Some(slot) = self.ready.choose(&self.keys) else {
+        let Some(slot) = self.ready.take(&mut self.keys) else {
             return if self.shutdown.is_some() { Next::Closed } else { Next::Wait(self.next_due()) };
         };
-        let priority = self.keys[slot].priority;
-        self.ready.remove(&mut self.keys, slot, priority);
         let entry = &mut self.keys[slot];
+        let priority = entry.priority;
         entry.waiting = Waiting::No;
         entry.running = true;
         self.running.insert(slot, Run { since: now, cut_short: now < entry.retry_at });

@@ -25,6 +25,7 @@ use crate::waiter::Waiter;
 /// * Adding it again keeps the higher priority and the earlier time. Adding without delay therefore ends every wait, a back-off
 ///   too, but neither resets nor lengthens the back-off (see [`Outcome::Failure`](crate::Outcome::Failure)).
 /// * Higher priorities go first; one hand-out in [`Config::patience`]` + 1` goes to the oldest key instead.
+/// * Inside a priority, flows take turns (see [`WorkQueue::with_flows`]), and inside a flow, first come, first served.
 /// * An idle key takes no memory. A waiting one takes about 60 bytes in addition to the key, which is stored once. The memory of
 ///   a burst is kept until the queue is empty.
 ///
@@ -36,7 +37,15 @@ pub struct WorkQueue<K: Clone + Eq + Hash + Send + Sync + 'static> {
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// An empty queue.
     pub fn new(config: Config) -> Self {
-        Self { shared: Arc::new(Shared::new(config)) }
+        Self::with_flows(config, |_| 0)
+    }
+
+    /// An empty queue in which keys of different flows take turns, one key at a time, inside a priority.
+    ///
+    /// `flow_of` gives the number of a key's flow, always the same for the same key. It runs under the queue's lock, so it must
+    /// be quick. With the namespace as the flow, a namespace with a thousand ready keys delays the key of another by one hand-out.
+    pub fn with_flows(config: Config, flow_of: fn(&K) -> u64) -> Self {
+        Self { shared: Arc::new(Shared::new(config, flow_of)) }
     }
 
     /// Makes a key ready.

@@ -25,8 +25,8 @@ struct State<K> {
 }
 
 impl<K: Clone + Eq + Hash> Shared<K> {
-    pub(crate) fn new(config: Config) -> Self {
-        let state = State { core: Core::new(config), parking: Parking::default() };
+    pub(crate) fn new(config: Config, flow_of: fn(&K) -> u64) -> Self {
+        let state = State { core: Core::new(config, flow_of), parking: Parking::default() };
         Self { start: Instant::now(), state: Mutex::new(state) }
     }
 

@@ -87,10 +87,15 @@ where
 
 /// Creates objects with size 1.
 pub(crate) fn put(model: &Model, names: &[&str]) {
+    put_into(model, "default", names);
+}
+
+/// Same as [`put`], in another namespace.
+pub(crate) fn put_into(model: &Model, namespace: &str, names: &[&str]) {
     for name in names {
         model.put(json!({
             "apiVersion": "tests.example.com/v1", "kind": "Toy",
-            "metadata": {"name": name, "namespace": "default", "generation": 1, "annotations": {"note": "größer als ➀"}},
+            "metadata": {"name": name, "namespace": namespace, "generation": 1, "annotations": {"note": "größer als ➀"}},
             "spec": {"size": 1},
         }));
     }

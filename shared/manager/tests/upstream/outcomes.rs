@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use manager::{Action, Error, Request};
 use tokio::time::sleep;
 
-use crate::kit::{Calls, MOMENT, change, failure, model, put, run, value};
+use crate::kit::{Calls, MOMENT, change, failure, model, put, put_into, run, until, value};
 
 #[tokio::test(start_paused = true)]
 async fn panic_is_counted_and_retried_and_delays_no_other_object() {
@@ -207,4 +207,26 @@ async fn max_concurrent_reconciles_is_respected() {
     }
     sleep(26 * MOMENT).await;
     assert_eq!((calls.count(), most.load(Ordering::Relaxed), running.load(Ordering::Relaxed)), (9, 3, 0));
+}
+
+/// Before, the key of the other namespace had to wait for the whole crowd: 500 reconciles.
+#[tokio::test(start_paused = true)]
+async fn crowd_of_one_namespace_delays_another_by_one_reconcile() {
+    let model = model();
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let _harness = run(&model, &["--max-concurrent-reconciles=1"], move |toy, _| {
+        noted.note(&toy);
+        async move {
+            sleep(MOMENT).await;
+            Ok(Action::Done)
+        }
+    });
+    sleep(MOMENT).await;
+    let crowd: Vec<_> = (0..500).map(|number| format!("crowd-{number}")).collect();
+    put_into(&model, "crowded", &crowd.iter().map(String::as_str).collect::<Vec<_>>());
+    put_into(&model, "quiet", &["single"]);
+    until("the object of the other namespace is reconciled", || calls.of("single") > 0).await;
+    // The reconcile that runs when the key arrives, and at most one of the crowd that is older.
+    assert!(calls.count() <= 3, "{} reconciles, that of the other namespace included", calls.count());
 }

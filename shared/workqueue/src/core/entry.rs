@@ -35,7 +35,7 @@ pub(crate) struct HeapPosition {
     pub(super) serial: u32,
 }
 
-/// The neighbours of a ready key, in the list of its priority and in the list of ages.
+/// The neighbours of a ready key, in the list of its flow and in the list of ages.
 pub(crate) type Neighbours = [Links; 2];
 
 /// The neighbours of a ready key in one list.

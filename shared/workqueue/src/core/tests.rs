@@ -70,15 +70,19 @@ fn step() -> impl Strategy<Value = Step> {
 const PATIENCE: u32 = 2;
 
 fn core<K: Clone + Eq + Hash>(metrics: &Arc<Recorder>) -> Core<K> {
+    core_with_flows(metrics, |_| 0)
+}
+
+fn core_with_flows<K: Clone + Eq + Hash>(metrics: &Arc<Recorder>, flow_of: fn(&K) -> u64) -> Core<K> {
     let backoff = Backoff { jitter: 0.0, ..Backoff::default() };
-    Core::new(Config { backoff, patience: PATIENCE, metrics: metrics.clone(), ..Config::default() })
+    Core::new(Config { backoff, patience: PATIENCE, metrics: metrics.clone(), ..Config::default() }, flow_of)
 }
 
 proptest! {
     #[test]
     fn behaves_like_the_model(steps in prop::collection::vec(step(), 1..150)) {
         let recorder = Arc::new(Recorder::default());
-        let mut core = core(&recorder);
+        let mut core = core_with_flows(&recorder, |key| u64::from(model::flow(*key)));
         let mut model = Model::new(PATIENCE);
         let mut now = Moment::START;
         let mut running: Vec<TakenItem<u8>> = Vec::new();
@@ -151,10 +155,10 @@ proptest! {
         prop_assert_eq!(ends, in_order.into_iter().collect::<Vec<_>>());
     }
 
-    /// The bound in the documentation of [`ready_queue`] holds under any traffic.
+    /// The bound in the documentation of [`ready_queue`] holds under any traffic and with any number of flows.
     #[test]
     fn every_key_is_served_within_the_documented_bound(traffic in prop::collection::vec((any::<u8>(), 0..4_i32), 1..300), older in 0..5_u32) {
-        let mut core = core(&Arc::default());
+        let mut core = core_with_flows(&Arc::default(), |key| u64::from(key % 7));
         let now = Moment::START;
         for key in 0..older {
             core.add(now, 1000 + key, Priority(0), Duration::ZERO);
@@ -174,6 +178,27 @@ proptest! {
             }
         }
     }
+}
+
+/// The second bound in the documentation of [`ready_queue`]: a crowd in other flows costs a key one hand-out for each of them.
+#[test]
+fn first_key_of_a_flow_waits_for_one_key_of_each_other_flow() {
+    const FLOWS: u32 = 5;
+    let mut core = core_with_flows(&Arc::default(), |key: &u32| u64::from(key / 1000));
+    let now = Moment::START;
+    for key in (0..FLOWS * 1000).filter(|key| key % 1000 != 999) {
+        core.add(now, key, Priority::LIVE, Duration::ZERO);
+    }
+    let late = FLOWS * 1000;
+    core.add(now, late, Priority::LIVE, Duration::ZERO);
+    let before = std::iter::from_fn(|| match core.take(now) {
+        Next::Work(taken) => Some(taken.key),
+        Next::Wait(_) | Next::Closed => None,
+    });
+    let before: Vec<_> = before.take_while(|key| *key != late).collect();
+    // One hand-out in `PATIENCE + 1` goes to the oldest key, here of the first flow.
+    let bound = FLOWS + FLOWS.div_ceil(PATIENCE);
+    assert!(before.len() <= bound as usize, "{before:?}");
 }
 
 #[test]

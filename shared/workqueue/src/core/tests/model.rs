@@ -26,16 +26,23 @@ struct Waiting {
 
 pub(super) struct Model {
     keys: [Key; 8],
-    /// Three lists: delayed keys in the order of scheduling, ready keys in the order of turns, and ready keys in the order of
-    /// arrival.
+    /// Three lists: delayed keys in the order of scheduling, ready keys in the order inside their flow, and ready keys in the
+    /// order of arrival.
     delayed: Vec<u8>,
     turns: Vec<u8>,
     arrivals: Vec<u8>,
+    /// The flows with ready keys, each with a priority, in the order of turns.
+    flows: Vec<(Priority, u8)>,
     passed: u32,
     patience: u32,
     shutdown: Option<Shutdown>,
     pub(super) adds: u64,
     pub(super) retries: u64,
+}
+
+/// The flow of a key: there are three.
+pub(super) fn flow(key: u8) -> u8 {
+    key % 3
 }
 
 impl Model {
@@ -45,6 +52,7 @@ impl Model {
             delayed: Vec::new(),
             turns: Vec::new(),
             arrivals: Vec::new(),
+            flows: Vec::new(),
             passed: 0,
             patience,
             shutdown: None,
@@ -73,12 +81,15 @@ impl Model {
         let free = |key: &&u8| self.key(**key).running.is_none();
         let oldest = *self.arrivals.iter().find(free)?;
         let highest = self.turns.iter().filter(free).map(|&key| self.priority(key)).max()?;
-        let first = *self.turns.iter().filter(free).find(|&&key| self.priority(key) == highest)?;
+        let mut of_highest = self.flows.iter().filter(|(priority, _)| *priority == highest);
+        let first = *of_highest.find_map(|it| self.turns.iter().filter(free).find(|&&key| self.flow(key) == *it))?;
         let key = if self.passed == self.patience { oldest } else { first };
         self.passed = if key == oldest { 0 } else { self.passed + 1 };
 
-        self.turns.retain(|&other| other != key);
-        self.arrivals.retain(|&other| other != key);
+        let flow = self.flow(key);
+        self.flows.retain(|&other| other != flow);
+        self.flows.push(flow);
+        self.unschedule(key);
         let entry = &mut self.keys[usize::from(key)];
         let waiting = entry.waiting.take()?;
         entry.running = Some(now < entry.retry_at);
@@ -148,6 +159,7 @@ impl Model {
         if self.shutdown == Some(Shutdown::Drop) {
             self.turns.clear();
             self.arrivals.clear();
+            self.flows.clear();
         }
         for key in 0..8 {
             let entry = &mut self.keys[usize::from(key)];
@@ -197,12 +209,14 @@ impl Model {
         let ready = before.is_some_and(|waiting| waiting.ready);
         let waiting = before.unwrap_or(Waiting { priority, at: due, ready: false });
         let raised = priority > waiting.priority;
+        if ready && raised {
+            self.leave_flow(key);
+        }
         let waiting = Waiting { priority: waiting.priority.max(priority), at: waiting.at.min(due), ready };
         self.keys[usize::from(key)].waiting = Some(waiting);
         if ready {
             if raised {
-                self.turns.retain(|&other| other != key);
-                self.turns.push(key);
+                self.join_flow(key);
             }
         } else if before.is_none_or(|before| due < before.at) {
             self.delayed.retain(|&other| other != key);
@@ -212,14 +226,29 @@ impl Model {
     }
 
     fn unschedule(&mut self, key: u8) {
-        for list in [&mut self.delayed, &mut self.turns, &mut self.arrivals] {
+        for list in [&mut self.delayed, &mut self.arrivals] {
             list.retain(|&other| other != key);
+        }
+        self.leave_flow(key);
+    }
+
+    fn leave_flow(&mut self, key: u8) {
+        self.turns.retain(|&other| other != key);
+        let left: Vec<_> = self.turns.iter().map(|&key| self.flow(key)).collect();
+        self.flows.retain(|flow| left.contains(flow));
+    }
+
+    fn join_flow(&mut self, key: u8) {
+        self.turns.push(key);
+        let flow = self.flow(key);
+        if !self.flows.contains(&flow) {
+            self.flows.push(flow);
         }
     }
 
     fn make_ready(&mut self, key: u8) {
         self.adds += 1;
-        self.turns.push(key);
+        self.join_flow(key);
         self.arrivals.push(key);
         if let Some(waiting) = &mut self.keys[usize::from(key)].waiting {
             waiting.ready = true;
@@ -236,6 +265,10 @@ impl Model {
 
     fn at(&self, key: u8) -> Moment {
         self.key(key).waiting.unwrap().at
+    }
+
+    fn flow(&self, key: u8) -> (Priority, u8) {
+        (self.priority(key), flow(key))
     }
 
     fn priority(&self, key: u8) -> Priority {
