@@ -8,7 +8,11 @@ use std::{
 };
 
 use chart::helm::{Helm, Version, succeeded};
-use cluster::{Cluster, or_skip};
+use cluster::{
+    Cluster, Tool, Tools,
+    audit::{self, Write},
+    or_skip, progress,
+};
 use installation::{EARLIER, MANAGER_NAMESPACE, earlier_chart};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -111,6 +115,20 @@ impl World {
     pub(crate) fn get(&self, arguments: &[&str]) -> Value {
         let printed = self.kubectl(&[&["get", "--ignore-not-found", "--output=json"], arguments].concat());
         if printed.is_empty() { Value::Null } else { serde_json::from_str(&printed).unwrap() }
+    }
+
+    /// Runs commands of the documentation as users do, with Helm 4 and in the folder of the checkout.
+    pub(crate) fn script(&self, commands: &str) {
+        let helm = Tools::locate_or_build(&[Tool::Helm], &progress::to_stderr).unwrap();
+        let path = helm.path(Some(self.cluster.tools().path(std::env::var_os("PATH"))));
+        let mut shell = self.cluster.exec("sh");
+        shell.args(["-euc", commands]).current_dir(chart::folder().join("../..")).env("PATH", path);
+        succeeded(&mut shell).unwrap_or_else(|error| panic!("{commands}\n{error:#}"));
+    }
+
+    /// What has been written, by the API server's audit log.
+    pub(crate) fn writes(&self) -> Vec<Write> {
+        audit::writes(&self.cluster.audit_log()).unwrap()
     }
 
     /// The pods of the managers, including terminating ones.

@@ -1,7 +1,6 @@
 //! Tests of releases on a real node, with both majors of Helm. No step may lose a user's objects.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
-mod audit;
 mod environments;
 mod kit;
 mod lifecycle;

@@ -1,6 +1,6 @@
 //! Tests of procedures that the chart documents: two releases in one cluster, another topology, and a failed `helm test`.
 
-use cluster::{Access, or_skip};
+use cluster::{Access, audit::Write, or_skip};
 use controller_manager::OPERATORS;
 use installation::{
     MANAGER, MANAGER_NAMESPACE,
@@ -8,10 +8,7 @@ use installation::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    audit::{Write, writes},
-    kit::World,
-};
+use crate::kit::World;
 
 const DEFINITION: &str = "memcacheds.memcached.cache.example.com";
 
@@ -45,15 +42,20 @@ fn make_cache(world: &World, namespace: &str) {
     world.kubectl(&["wait", "--namespace", namespace, "--for=condition=Ready", "memcached/cache", "--timeout=2m"]);
 }
 
-/// The `ServiceAccount` of the release's operators.
-fn account((name, namespace): Release) -> String {
-    format!("{namespace}:{name}-operators-controller-manager")
+/// The user of this `ServiceAccount`.
+fn user(namespace: &str, account: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{account}")
+}
+
+/// The user of the release's operators.
+fn operators_of((name, namespace): Release) -> String {
+    user(namespace, &format!("{name}-operators-controller-manager"))
 }
 
 /// The release writes only in its own namespaces, and of what is cluster-scoped only its own objects and these.
 fn writes_only_its_own(all: &[Write], (name, namespace): Release, watched: &str, also: &[&str]) {
-    let (prefix, account) = (format!("{name}-operators-"), account((name, namespace)));
-    let ours: Vec<_> = all.iter().filter(|it| it.account == account).collect();
+    let (prefix, user) = (format!("{name}-operators-"), operators_of((name, namespace)));
+    let ours: Vec<_> = all.iter().filter(|it| it.user == user).collect();
     assert!(ours.iter().any(|it| it.namespace == watched && it.resource == "deployments"), "{name}: {ours:?}");
     for it in ours {
         let is_own = match it.namespace.as_str() {
@@ -88,7 +90,7 @@ fn two_releases_leave_each_others_objects_alone() {
     let of_the_first = versions(&world, A);
     world.release(B, &[&without_definitions[..], &["--set", "podAnnotations.another=pod"]].concat());
     assert_eq!(versions(&world, A), of_the_first, "an upgrade of the second release changed the first");
-    let all = writes(&world);
+    let all = world.writes();
     writes_only_its_own(&all, A, "team-a", &[DEFINITION]);
     writes_only_its_own(&all, B, "team-b", &[]); // not the definition, which names the Service of the first
 
@@ -146,8 +148,8 @@ fn overlapping_release_with_equal_settings_writes_nothing_until_a_user_does() {
     let role = ["create", "clusterrolebinding", "reader", "--clusterrole=b-operators-metrics-reader"];
     world.kubectl(&[&role[..], &["--serviceaccount=default:reader"]].concat());
     world.until("the second release has reconciled the object", |world| reconciles(world, B, &reader) > 0.0);
-    let second = account(B);
-    let written: Vec<_> = writes(&world).into_iter().filter(|it| it.account == second).collect();
+    let second = operators_of(B);
+    let written: Vec<_> = world.writes().into_iter().filter(|it| it.user == second).collect();
     assert!(written.iter().any(|it| it.resource == "leases"), "the log has its writes");
     let within: Vec<_> = written.iter().filter(|it| it.namespace == "team-a").collect();
     assert!(within.is_empty(), "{within:?}");
@@ -161,18 +163,13 @@ fn overlapping_release_with_equal_settings_writes_nothing_until_a_user_does() {
     world.until("the first release works on", |world| child(world)["spec"]["replicas"] == 1);
 }
 
-/// The commands of the book, which also fit the way back.
-fn change_topology(world: &World, topology: &str) {
-    let chart = chart::folder();
-    let upgrade = ["upgrade", "operators", chart.to_str().unwrap(), "--reuse-values"];
-    world.helm(&[&upgrade[..], &["--set", "replicas=0", "--wait"]].concat());
-    let managers =
-        "app.kubernetes.io/instance=operators,app.kubernetes.io/component notin (booking-server, smoke-test)";
-    let gone =
-        ["wait", "pods", "--namespace", MANAGER_NAMESPACE, "--for=delete", "--timeout=2m", "--selector", managers];
-    world.kubectl(&gone);
-    let values = format!("topology={topology},replicas=1");
-    world.helm(&[&upgrade[..], &["--set", values.as_str()]].concat());
+/// The commands of the page about installations, which change to this topology. They also fit the way back.
+fn documented_change_to(topology: &str) -> String {
+    let page = include_str!("../../../docs/book/src/how-to/install.md");
+    let mark = "releases.rs documented_change_of_topology_never_has_two_leaders -->\n```sh\n";
+    let block = page.split_once(mark).unwrap().1.split_once("```").unwrap().0;
+    assert_eq!(block.matches("topology=separate").count(), 1, "{block}");
+    block.replace("topology=separate", &format!("topology={topology}"))
 }
 
 #[test]
@@ -184,13 +181,13 @@ fn documented_change_of_topology_never_has_two_leaders() {
     world.apply(memcached.sample());
     world.ready("memcached/memcached-sample");
 
-    let account = |name: &str| format!("{MANAGER_NAMESPACE}:{name}");
-    let combined = vec![account(MANAGER)];
+    let user = |name: &str| user(MANAGER_NAMESPACE, name);
+    let combined = vec![user(MANAGER)];
     let separate: Vec<String> =
-        OPERATORS.iter().map(|operator| account(&format!("operators-{}", operator.name()))).collect();
+        OPERATORS.iter().map(|operator| user(&format!("operators-{}", operator.name()))).collect();
     for (topology, size, old, new) in [("separate", 1, &combined, &separate), ("combined", 2, &separate, &combined)] {
-        let before = writes(&world).len();
-        change_topology(&world, topology);
+        let before = world.writes().len();
+        world.script(&documented_change_to(topology));
         let size = format!("--replicas={size}");
         let scale = ["scale", "memcached/memcached-sample", size.as_str()];
         world.until("the API server accepts another size", |world| world.try_kubectl(&scale).is_ok());
@@ -199,10 +196,9 @@ fn documented_change_of_topology_never_has_two_leaders() {
             object["status"]["observedGeneration"] == object["metadata"]["generation"]
         });
 
-        let since = writes(&world).split_off(before);
-        let of_old =
-            since.iter().rposition(|it| old.contains(&it.account)).expect("the old leaders renew their leases");
-        let of_new = since.iter().position(|it| new.contains(&it.account)).expect("the new leader has written");
+        let since = world.writes().split_off(before);
+        let of_old = since.iter().rposition(|it| old.contains(&it.user)).expect("the old leaders renew their leases");
+        let of_new = since.iter().position(|it| new.contains(&it.user)).expect("the new leader has written");
         assert!(of_old < of_new, "{topology}: {:?} comes after {:?}", since[of_old], since[of_new]);
     }
 }

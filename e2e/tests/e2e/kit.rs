@@ -103,11 +103,6 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> std::io::Result<Str
 
 /// Runs `work` inside the cluster's network.
 pub(crate) async fn inside<T: Send + 'static>(cluster: Arc<Cluster>, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let entered = move || {
-        cluster.enter_network().expect("the network is there");
-        work()
-    };
-    // A thread of its own, because it can never leave the cluster's network again.
-    let done = tokio::task::spawn_blocking(move || std::thread::spawn(entered).join()).await;
-    done.expect("no panic").expect("no panic")
+    let done = tokio::task::spawn_blocking(move || cluster.in_network(|| Ok(work()))).await;
+    done.expect("no panic").expect("the network is there")
 }

@@ -90,6 +90,11 @@ pub struct Builder {
 impl Builder {
     /// The builder that these variables of the environment describe: a run of GitHub Actions, or else a machine of a maintainer.
     pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Self {
+        Self::of_repository(env!("CARGO_PKG_REPOSITORY"), variable)
+    }
+
+    /// The same, where Cargo.toml has this address of the repository; it may be empty. A run of GitHub Actions knows its repository.
+    pub fn of_repository(address: &str, variable: impl Fn(&str) -> Option<String>) -> Self {
         let workflow = || {
             let (server, repository) = (variable("GITHUB_SERVER_URL")?, variable("GITHUB_REPOSITORY")?);
             let repository = format!("{server}/{repository}");
@@ -101,11 +106,10 @@ impl Builder {
                 source: Some(format!("git+{repository}")),
             })
         };
-        let source = Some(env!("CARGO_PKG_REPOSITORY")).filter(|address| !address.is_empty());
         workflow().unwrap_or_else(|| Self {
             id: "urn:operators:maintainer".to_owned(),
             run: None,
-            source: source.map(|address| format!("git+{address}")),
+            source: (!address.is_empty()).then(|| format!("git+{address}")),
         })
     }
 

@@ -165,7 +165,7 @@ pub(crate) fn run(Args { command }: Args) -> Result<ExitCode> {
                 ("--idle", idle.is_some()),
             ];
             refuse(&only_local)?;
-            describe(&Cluster::kind(&name, workers.into(), &progress::to_stderr)?);
+            describe(&Cluster::kind(&name, workers.into(), None, &progress::to_stderr)?);
         }
         Command::Up {
             name: Name { name },

@@ -24,7 +24,7 @@ use fates::{Fate, Fates, Part, file, table};
 
 /// The file with the last result of each mutant.
 const KEPT: &str = "hack/mutants.txt";
-/// The file with the results of the last run alone.
+/// The file with the results of the last run alone. It grows while the run goes on.
 const TRIED: &str = "target/mutated/tried.txt";
 /// The test programs that need no cluster, in addition to the unit tests.
 const IN_MEMORY: [&str; 4] = ["in_memory", "interference", "it", "upstream"];
@@ -32,6 +32,8 @@ const IN_MEMORY: [&str; 4] = ["in_memory", "interference", "it", "upstream"];
 const LIMIT: Duration = Duration::from_mins(6);
 /// A sample is one of this many shards.
 const SAMPLES: u64 = 150;
+/// How often a run stores its results.
+const PAUSE: Duration = Duration::from_secs(10);
 /// The nights after which the nightly runs have tried every mutant: each runs one of this many shards.
 const NIGHTS: u64 = 30;
 
@@ -84,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             fs::remove_file(&output)?; // if this run breaks off, the results of an earlier one must not count as its results
         }
         let chosen = choose(args, &all, |mutant| known.get(names.stable(mutant)) == Some(Fate::Survived));
-        let tried = attempt(&all, &names, chosen, args.own)?;
+        let tried = attempt(&all, &names, chosen, args.own, &output)?;
         fs::write(&output, tried.to_string()).with_context(|| format!("could not write {TRIED}"))?;
         lost = report(&tried, &known, &names);
         known.add(tried);
@@ -169,10 +171,16 @@ fn choose<'a>(args: &Args, all: &'a [Mutant], has_survived: impl Fn(&Mutant) -> 
 /// Tries mutants against the unit tests of their package. Tries survivors against the in-memory tests of their package, and those
 /// that survive again against the in-memory tests of all packages.
 ///
-/// With `own`, leaves out the last step.
-fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>, own: bool) -> Result<Fates> {
+/// With `own`, leaves out the last step. `output` always has the results so far.
+fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>, own: bool, output: &Path) -> Result<Fates> {
     let copy = CheckoutCopy::new()?;
-    let mut fates = Fates::read(&tried(&copy, all, &chosen, &["--cargo-arg=--lib".to_owned()])?, &names.stable)?;
+    let step = |fates: &mut Fates, chosen: &[&Mutant], more: &[String]| -> Result<()> {
+        let outcomes = tried(&copy, all, chosen, more, |outcomes| keep(output, fates, outcomes, names))?;
+        fates.add(Fates::read(&outcomes, &names.stable)?);
+        Ok(())
+    };
+    let mut fates = Fates::default();
+    step(&mut fates, &chosen, &["--cargo-arg=--lib".to_owned()])?;
     let packages = with_tests_in_memory()?;
     for (package, tests) in &packages {
         let survivors: BTreeSet<&str> = fates.survivors().collect();
@@ -180,7 +188,7 @@ fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>, own: bool) -> Re
         let left: Vec<&Mutant> = chosen.iter().filter(is_left).copied().collect();
         if !left.is_empty() {
             eprintln!("{} survived; trying them against the in-memory tests of {package}", left.len());
-            fates.add(Fates::read(&tried(&copy, all, &left, &selected(tests))?, &names.stable)?);
+            step(&mut fates, &left, &selected(tests))?;
         }
     }
     let survivors: BTreeSet<&str> = fates.survivors().collect();
@@ -192,9 +200,18 @@ fn attempt(all: &[Mutant], names: &Names, chosen: Vec<&Mutant>, own: bool) -> Re
         let packages = packages.keys().map(|package| format!("--test-package={package}"));
         let limit = format!("--timeout={}", LIMIT.as_secs());
         let more = packages.chain(selected(&tests)).chain(["--baseline=skip".to_owned(), limit]).collect::<Vec<_>>();
-        fates.add(Fates::read(&tried(&copy, all, &left, &more)?, &names.stable)?);
+        step(&mut fates, &left, &more)?;
     }
     Ok(fates)
+}
+
+/// Stores the results so far, so that a run that breaks off does not lose them: those of earlier steps, and what cargo-mutants has
+/// written of this one. Survivors are not among them, because the tests of a later step may kill them.
+fn keep(output: &Path, known: &Fates, outcomes: &str, names: &Names) -> Result<()> {
+    let Ok(new) = Fates::read(outcomes, &names.stable) else { return Ok(()) }; // cargo-mutants is writing it
+    let mut settled = known.settled();
+    settled.add(new.settled());
+    fs::write(output, settled.to_string()).with_context(|| format!("could not write {}", output.display()))
 }
 
 /// The arguments of cargo-mutants that select test programs.
@@ -212,8 +229,15 @@ fn check_unchanged(copy: &CheckoutCopy, packages: &BTreeMap<String, Vec<String>>
 }
 
 /// Runs cargo-mutants on the chosen mutants, and returns its outcomes as JSON. Its own options for a selection cannot be
-/// combined, so this writes a file which says that cargo-mutants has caught all other mutants before.
-fn tried(copy: &CheckoutCopy, all: &[Mutant], chosen: &[&Mutant], more: &[String]) -> Result<String> {
+/// combined, so this writes a file which says that cargo-mutants has caught all other mutants before. `meanwhile` gets the outcomes
+/// again and again while the run goes on.
+fn tried(
+    copy: &CheckoutCopy,
+    all: &[Mutant],
+    chosen: &[&Mutant],
+    more: &[String],
+    meanwhile: impl Fn(&str) -> Result<()>,
+) -> Result<String> {
     let folder = copy.folder().with_file_name("mutants");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -230,12 +254,24 @@ fn tried(copy: &CheckoutCopy, all: &[Mutant], chosen: &[&Mutant], more: &[String
         .arg(&folder)
         .args(more);
     mutants.env_remove("CI").env("RUST_BACKTRACE", "0"); // as outside CI
-    let status = mutants.status().context("could not run cargo-mutants")?;
+    let outcomes = output.join("outcomes.json");
+    let mut child = mutants.spawn().context("could not run cargo-mutants")?;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        std::thread::sleep(PAUSE);
+        if let Ok(outcomes) = fs::read_to_string(&outcomes)
+            && let Err(error) = meanwhile(&outcomes)
+        {
+            eprintln!("{error:#}");
+        }
+    };
     // 2: some mutants survived; 3: some tests timed out.
     if !matches!(status.code(), Some(0 | 2 | 3)) {
         bail!("cargo-mutants failed ({status}); see above");
     }
-    fs::read_to_string(output.join("outcomes.json")).context("cargo-mutants has written no outcomes")
+    fs::read_to_string(outcomes).context("cargo-mutants has written no outcomes")
 }
 
 /// Returns the in-memory test programs of each package that has any.
@@ -360,6 +396,28 @@ mod tests {
             "b.rs: drop"
         ]));
         assert!(moved.contains("b.rs: drop") && !moved.contains("b.rs:1:1: drop"));
+    }
+
+    #[test]
+    fn run_that_breaks_off_has_stored_what_no_later_test_changes() {
+        let names =
+            Names::of(&[mutant("a.rs:1:1: x"), mutant("a.rs:2:1: y"), mutant("b.rs:1:1: x"), mutant("b.rs:2:1: y")]);
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("tried.txt");
+        let known: Fates = "killed  a.rs: x\nsurvived  a.rs: y\nsurvived  b.rs: x\n".parse().unwrap();
+        let outcome =
+            |name: &str, summary: &str| serde_json::json!({"scenario": {"Mutant": {"name": name}}, "summary": summary});
+        let outcomes = [outcome("a.rs:2:1: y", "CaughtMutant"), outcome("b.rs:2:1: y", "MissedMutant")];
+        let outcomes = serde_json::json!({"outcomes": outcomes}).to_string();
+        keep(&output, &known, &outcomes, &names).unwrap();
+        let stored = || fs::read_to_string(&output).unwrap();
+        assert_eq!(stored(), "killed  a.rs: x\nkilled  a.rs: y\n");
+        keep(&output, &known, &outcomes[..20], &names).unwrap();
+        assert_eq!(
+            stored(),
+            "killed  a.rs: x\nkilled  a.rs: y\n",
+            "outcomes that are being written wait for the next time"
+        );
     }
 
     #[test]

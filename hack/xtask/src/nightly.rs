@@ -5,7 +5,6 @@ mod kind;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::builder::PossibleValuesParser;
 
 use crate::attack;
 use crate::crates;
@@ -24,18 +23,14 @@ use crate::workspace;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run only these steps, in their usual order
-    #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = names())]
+    #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = steps::names(STEPS))]
     only: Vec<String>,
     /// Skip these steps
-    #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = names())]
+    #[arg(long, value_name = "STEP", value_delimiter = ',', value_parser = steps::names(STEPS))]
     skip: Vec<String>,
     /// How many minutes to play each operator's worlds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: u64,
-}
-
-fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new(STEPS.iter().map(|step| step.name))
 }
 
 const STEPS: &[Step<Args>] = &[
@@ -181,14 +176,7 @@ const STEPS: &[Step<Args>] = &[
 ];
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    steps::perform("cargo xtask nightly", &chosen(args), args)
-}
-
-/// The steps that the arguments select.
-fn chosen(args: &Args) -> Vec<&'static Step<Args>> {
-    let has = |names: &[String], step: &Step<Args>| names.iter().any(|name| name == step.name);
-    let is_wanted = |step: &&Step<Args>| (args.only.is_empty() || has(&args.only, step)) && !has(&args.skip, step);
-    STEPS.iter().filter(is_wanted).collect()
+    steps::perform("cargo xtask nightly", &steps::chosen(STEPS, &args.only, &args.skip), args)
 }
 
 /// Runs tests completely that usually run a sample: the variable `variable` selects all cases.
@@ -199,7 +187,12 @@ fn whole(variable: &str, filter: &str) -> Result<Outcome> {
 }
 
 fn with_addresses(ip_family: &str) -> Result<Outcome> {
-    let environment = [("E2E_IP_FAMILY", ip_family), ("E2E_PROFILE", "release"), ("HELM_VERSIONS", "all")];
+    end_to_end(&[("E2E_IP_FAMILY", ip_family)])
+}
+
+/// Runs the end-to-end tests with these variables, on programs as users get them and with both majors of Helm.
+fn end_to_end(variables: &[(&str, &str)]) -> Result<Outcome> {
+    let environment = [&[("E2E_PROFILE", "release"), ("HELM_VERSIONS", "all")], variables].concat();
     let filter = Some("package(e2e) & (binary(e2e) | binary(chart))");
     nextest::run(&nextest::Selection { filter, profile: Some("nightly"), environment: &environment })
 }
@@ -244,18 +237,23 @@ mod tests {
         args: Args,
     }
 
-    fn steps(flags: &[&str]) -> Vec<&'static str> {
+    fn chosen(flags: &[&str]) -> Vec<&'static str> {
         let args = Nightly::parse_from(std::iter::once(&"nightly").chain(flags)).args;
-        chosen(&args).iter().map(|step| step.name).collect()
+        steps::chosen(STEPS, &args.only, &args.skip).iter().map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn step_depends_only_on_earlier_steps() {
+        steps::tests::assert_order(STEPS);
     }
 
     #[test]
     fn two_jobs_share_the_steps() {
-        let (long, rest) = (steps(&["--only", "mutants,seeded-bugs"]), steps(&["--skip", "mutants,seeded-bugs"]));
+        let (long, rest) = (chosen(&["--only", "mutants,seeded-bugs"]), chosen(&["--skip", "mutants,seeded-bugs"]));
         assert_eq!(long, ["mutants", "seeded-bugs"]);
         assert_eq!(long.len() + rest.len(), STEPS.len());
         assert!(!rest.iter().any(|step| long.contains(step)), "{rest:?}");
-        assert_eq!(steps(&[]).len(), STEPS.len());
+        assert_eq!(chosen(&[]).len(), STEPS.len());
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
+use cluster::Missing;
+
 /// Numbers of tests, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -48,6 +50,17 @@ pub(crate) struct Report {
 }
 
 impl Outcome {
+    /// The outcome of a step that cannot begin. If the machine lacks something, the step is skipped, but not under `CI`: that machine
+    /// must have everything.
+    pub(crate) fn without(error: &anyhow::Error) -> Self {
+        Self::without_in(skip::in_ci(), error)
+    }
+
+    fn without_in(ci: bool, error: &anyhow::Error) -> Self {
+        let why = format!("{error:#}");
+        if error.is::<Missing>() && !ci { Self::Skipped(why) } else { Self::Failed(why) }
+    }
+
     fn counts(&self) -> Counts {
         match self {
             Self::Passed => Counts { passed: 1, ..Counts::default() },
@@ -142,6 +155,16 @@ mod tests {
 
     fn row(step: &'static str, outcome: Outcome, millis: u64) -> Row {
         Row { step, outcome, took: Duration::from_millis(millis) }
+    }
+
+    #[test]
+    fn step_is_skipped_only_if_the_machine_lacks_something_and_is_not_that_of_ci() {
+        let lacking = || anyhow::Error::from(Missing("real nodes need root".to_owned())).context("no cluster");
+        let why = "no cluster: real nodes need root".to_owned();
+        assert_eq!(Outcome::without_in(false, &lacking()), Outcome::Skipped(why.clone()));
+        assert_eq!(Outcome::without_in(true, &lacking()), Outcome::Failed(why));
+        let broken = anyhow::anyhow!("etcd ended");
+        assert_eq!(Outcome::without_in(false, &broken), Outcome::Failed("etcd ended".to_owned()));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use clap::builder::PossibleValuesParser;
 
 use crate::report::{Outcome, Report, Row, seconds};
 
@@ -15,6 +16,17 @@ pub(crate) struct Step<A: 'static> {
     /// Steps that must not have failed before this one runs.
     pub(crate) needs: &'static [&'static str],
     pub(crate) run: fn(&A) -> Result<Outcome>,
+}
+
+/// The values of the flags `--only` and `--skip`.
+pub(crate) fn names<A>(steps: &[Step<A>]) -> PossibleValuesParser {
+    PossibleValuesParser::new(steps.iter().map(|step| step.name))
+}
+
+/// The steps that these flags select, in their usual order. Without `only`, it selects all but those of `skip`.
+pub(crate) fn chosen<'a, A>(steps: &'a [Step<A>], only: &[String], skip: &[String]) -> Vec<&'a Step<A>> {
+    let named = |list: &[String], step: &Step<A>| list.iter().any(|name| name == step.name);
+    steps.iter().filter(|step| (only.is_empty() || named(only, step)) && !named(skip, step)).collect()
 }
 
 /// Runs the steps one after the other and prints a report. A failed step stops only the steps that need it, so that one run finds
@@ -51,4 +63,31 @@ fn one<A>(step: &Step<A>, args: &A, heading: &str) -> (Outcome, Duration) {
 /// The text in bold if standard error is a terminal.
 fn emphasised(text: &str) -> String {
     if std::io::stderr().is_terminal() { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Checks that each step needs only earlier ones.
+    pub(crate) fn assert_order<A>(steps: &[Step<A>]) {
+        for (n, step) in steps.iter().enumerate() {
+            for needed in step.needs {
+                assert!(steps[..n].iter().any(|earlier| earlier.name == *needed), "{} needs {needed}", step.name);
+            }
+        }
+    }
+
+    #[test]
+    fn steps_are_chosen_by_name() {
+        let step = |name: &'static str| Step::<u8> { name, title: name, needs: &[], run: |_| Ok(Outcome::Passed) };
+        let steps = ["format", "tidy", "tests"].map(step);
+        let named = |only: &[&str], skip: &[&str]| {
+            let owned = |list: &[&str]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
+            chosen(&steps, &owned(only), &owned(skip)).iter().map(|step| step.name).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&["tests", "format"], &[]), ["format", "tests"]);
+        assert_eq!(named(&["tests", "format"], &["tests"]), ["format"]);
+        assert_eq!(named(&[], &["tests"]), ["format", "tidy"]);
+    }
 }

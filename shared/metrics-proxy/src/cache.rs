@@ -1,5 +1,6 @@
 //! A cache of review answers with a TTL for each. Concurrent lookups of a key by clients of one origin share one review. Those of
-//! another origin do not: the review waits for a place in the share of one origin, which may be used up.
+//! another origin do not: the review waits for a place in the share of one origin, which may be used up. It looks at the cache again
+//! when it has got its place.
 
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -36,7 +37,7 @@ pub(crate) trait Verdict {
 /// A question, and the origin of those who wait for its answer. Requests without a known client have no origin.
 type Asked = (Key, Option<Origin>);
 
-type InFlight<V> = BoxFuture<'static, Result<V, Unanswered>>;
+type InFlight<V> = BoxFuture<'static, Result<(V, Known), Unanswered>>;
 
 /// A cache of at most `limit` answers.
 pub(crate) struct Cache<V> {
@@ -65,41 +66,42 @@ impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
         Self { limit, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns the cached answer, or else the one of `ask`, which learns whether an earlier answer has let a request pass.
-    /// Concurrent callers of one origin share one call of `ask`, which ends when all of them are cancelled. `lasts` gives the TTL of an answer.
-    /// Errors are not cached.
+    /// Returns the cached answer, or else the one of `ask`, which asks when its [`Turn`] has come. Concurrent callers of one origin
+    /// share one call of `ask`, which ends when all of them are cancelled. `lasts` gives the TTL of an answer. Errors are not cached.
     pub(crate) async fn get<F>(
         &self,
         key: Key,
         of: Option<Origin>,
         lasts: impl Fn(&V) -> Duration + Send + 'static,
-        ask: impl FnOnce(bool) -> F,
+        ask: impl FnOnce(Turn<V>) -> F,
     ) -> (Result<V, Unanswered>, Known)
     where
-        F: Future<Output = Result<V, Unanswered>> + Send + 'static,
+        F: Future<Output = Result<(V, Known), Unanswered>> + Send + 'static,
     {
-        let (flight, known) = {
+        let (flight, is_shared) = {
             let mut state = lock(&self.state);
-            let earlier = state.answers.get(&key);
-            if let Some(Remembered { answer, until, .. }) = earlier
-                && *until > Instant::now()
-            {
-                return (Ok(answer.clone()), Known::Remembered);
+            if let Some(answer) = state.valid(&key) {
+                return (Ok(answer), Known::Remembered);
             }
-            let was_admitted = earlier.is_some_and(|it| it.rank == Rank::Admitted);
+            let was_admitted = state.answers.get(&key).is_some_and(|it| it.rank == Rank::Admitted);
             if let Some(flight) = state.in_flight.get(&(key, of)).and_then(|(_, flight)| flight.upgrade()) {
-                (flight, Known::Shared)
+                (flight, true)
             } else {
                 state.last += 1;
                 let number = state.last;
-                let flight = self.ask((key, of), number, lasts, ask(was_admitted));
+                let turn = Turn { was_admitted, key, state: self.state.clone() };
+                let flight = self.ask((key, of), number, lasts, ask(turn));
                 if let Some(weak) = flight.downgrade() {
                     state.in_flight.insert((key, of), (number, weak));
                 }
-                (flight, Known::Reviewed)
+                (flight, false)
             }
         };
-        (flight.await, known)
+        let (answer, known) = match flight.await {
+            Ok((answer, known)) => (Ok(answer), known),
+            Err(why) => (Err(why), Known::Reviewed),
+        };
+        (answer, if is_shared { Known::Shared } else { known })
     }
 
     /// Notes that the answer to `key` has let a request pass. A no lets none pass.
@@ -120,7 +122,7 @@ impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
         answer: F,
     ) -> Shared<InFlight<V>>
     where
-        F: Future<Output = Result<V, Unanswered>> + Send + 'static,
+        F: Future<Output = Result<(V, Known), Unanswered>> + Send + 'static,
     {
         let (state, limit) = (self.state.clone(), self.limit);
         // Dropped also after an error, a panic or a cancellation, so that the next caller can ask again.
@@ -128,12 +130,33 @@ impl<V: Verdict + Clone + Send + Sync + 'static> Cache<V> {
         let answered = async move {
             let _end = end;
             let panicked = |_| Err(Unanswered::Failed(ReviewError("the review panicked".to_owned())));
-            let answer = AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(panicked)?;
-            let until = Instant::now() + lasts(&answer);
-            lock(&state).remember(limit, asked.0, answer.clone(), until);
-            Ok(answer)
+            let (answer, known) = AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(panicked)?;
+            if known == Known::Reviewed {
+                let until = Instant::now() + lasts(&answer);
+                lock(&state).remember(limit, asked.0, answer.clone(), until);
+            }
+            Ok((answer, known))
         };
         answered.boxed().shared()
+    }
+}
+
+/// The turn of a question, which comes when its review has got a place.
+pub(crate) struct Turn<V> {
+    /// Whether an earlier answer has let a request pass.
+    pub(crate) was_admitted: bool,
+    key: Key,
+    state: Arc<Mutex<State<V>>>,
+}
+
+impl<V: Clone> Turn<V> {
+    /// The answer that another review has brought while this one waited, or else that of `review`.
+    pub(crate) async fn or_review<E>(self, review: impl Future<Output = Result<V, E>>) -> Result<(V, Known), E> {
+        let meanwhile = lock(&self.state).valid(&self.key);
+        match meanwhile {
+            Some(answer) => Ok((answer, Known::Remembered)),
+            None => Ok((review.await?, Known::Reviewed)),
+        }
     }
 }
 
@@ -146,6 +169,13 @@ pub(crate) enum Known {
     Shared,
     /// From a new review.
     Reviewed,
+}
+
+impl<V: Clone> State<V> {
+    /// The answer, unless it has expired.
+    fn valid(&self, key: &Key) -> Option<V> {
+        self.answers.get(key).filter(|it| it.until > Instant::now()).map(|it| it.answer.clone())
+    }
 }
 
 impl<V: Verdict> State<V> {
@@ -190,7 +220,11 @@ fn lock<V>(state: &Mutex<State<V>>) -> MutexGuard<'_, State<V>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::{
+        net::SocketAddr,
+        pin::pin,
+        sync::atomic::{AtomicU32, Ordering},
+    };
 
     use tokio::sync::Semaphore;
 
@@ -216,7 +250,8 @@ mod tests {
     }
 
     async fn get(cache: &Cache<u8>, n: u8, lasts: Duration) -> Known {
-        let (answer, known) = cache.get(key(n), None, move |_| lasts, move |_| async move { Ok(n) }).await;
+        let (answer, known) =
+            cache.get(key(n), None, move |_| lasts, move |_| async move { Ok((n, Known::Reviewed)) }).await;
         assert_eq!(answer, Ok(n));
         known
     }
@@ -242,7 +277,7 @@ mod tests {
                     let ask = |_| async move {
                         count.fetch_add(1, Ordering::Relaxed);
                         permits.acquire().await.unwrap().forget();
-                        Ok(7)
+                        Ok((7, Known::Reviewed))
                     };
                     cache.get(key(1), None, |_| MINUTE, ask).await.0
                 })
@@ -259,11 +294,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn answer_that_came_while_a_review_waited_is_used_and_keeps_its_ttl() {
+        let cache = Cache::new(10);
+        let places = Arc::new(Semaphore::new(0));
+        let waits = places.clone();
+        let ask = |turn: Turn<u8>| async move {
+            waits.acquire().await.unwrap().forget();
+            turn.or_review(async { Ok::<_, Unanswered>(2) }).await
+        };
+        let client = Origin::from("10.0.0.1:1".parse::<SocketAddr>().unwrap());
+        let mut behind = pin!(cache.get(key(1), Some(client), |_| MINUTE, ask));
+        assert!(futures::poll!(&mut behind).is_pending());
+        assert_eq!(get(&cache, 1, MINUTE).await, Known::Reviewed, "a client of another origin waits for no place");
+        tokio::time::advance(Duration::from_millis(59_999)).await;
+        places.add_permits(1);
+        assert_eq!(behind.await, (Ok(1), Known::Remembered));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(get(&cache, 1, MINUTE).await, Known::Reviewed, "the TTL begins with the review");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn errors_and_panics_are_not_cached() {
         let cache = Cache::<u8>::new(10);
-        let failed = || Err(Unanswered::Failed(ReviewError("away".to_owned())));
-        let (answer, _) = cache.get(key(1), None, |_| MINUTE, |_| async move { failed() }).await;
-        assert_eq!(answer, failed());
+        let failed = || Unanswered::Failed(ReviewError("away".to_owned()));
+        let (answer, _) = cache.get(key(1), None, |_| MINUTE, |_| async move { Err(failed()) }).await;
+        assert_eq!(answer, Err(failed()));
         let (answer, _) = cache.get(key(1), None, |_| MINUTE, |_| async { panic!("in a review") }).await;
         assert!(answer.is_err());
         assert_eq!(get(&cache, 1, MINUTE).await, Known::Reviewed);
@@ -295,9 +350,9 @@ mod tests {
         assert_eq!(get(&cache, TOKENS, MINUTE).await, Known::Remembered);
         tokio::time::advance(MINUTE).await;
         let mut was_known = false;
-        let ask = |was_admitted| {
-            was_known = was_admitted;
-            async { Ok(TOKENS) }
+        let ask = |turn: Turn<u8>| {
+            was_known = turn.was_admitted;
+            async { Ok((TOKENS, Known::Reviewed)) }
         };
         let (_, known) = cache.get(key(TOKENS), None, |_| MINUTE, ask).await;
         assert_eq!((known, was_known), (Known::Reviewed, true));

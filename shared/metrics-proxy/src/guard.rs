@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::{
     Decision, Metrics, Refusal, ReviewError, Reviewer,
-    cache::{Cache, Key, Rank, Verdict},
+    cache::{Cache, Key, Rank, Turn, Verdict},
     lane::{Lane, Unanswered},
     policy::{Attributes, Authorization, Credentials, Patterns, User, credentials, shape, user_of_certificate},
 };
@@ -141,10 +141,13 @@ impl Guard {
         let CacheTtls { token: known, no_token, review, .. } = self.times;
         let lasts = move |user: &Option<Arc<User>>| if user.is_some() { known } else { no_token };
         let key = Sha256::digest(token.as_bytes()).into();
-        let ask = |was_admitted| {
-            let lane = if was_admitted { &self.known } else { &self.unknown }.clone();
+        let ask = |turn: Turn<Option<Arc<User>>>| {
+            let lane = if turn.was_admitted { &self.known } else { &self.unknown }.clone();
             let (reviewer, token) = (self.reviewer.clone(), token.to_owned());
-            async move { lane.review(of, review, reviewer.token(&token)).await.map(|user| user.map(Arc::new)) }
+            async move {
+                let asked = async { reviewer.token(&token).await.map(|user| user.map(Arc::new)) };
+                lane.review(of, review, turn.or_review(asked)).await
+            }
         };
         let (answer, known) = self.tokens.get(key, of, lasts, ask).await;
         self.metrics.reviewed("token", known, answer.as_ref().map(Option::is_some));
@@ -159,11 +162,11 @@ impl Guard {
         let CacheTtls { allowed, denied, review, .. } = self.times;
         let lasts = move |decision: &Decision| if decision.allowed { allowed } else { denied };
         let key = digest(&(&**user, &wish)).map_err(|error| unavailable(Unanswered::Failed(error), &self.failures))?;
-        let ask = |was_granted| {
-            let lane = if was_granted { &self.known } else { &self.unproven }.clone();
+        let ask = |turn: Turn<Decision>| {
+            let lane = if turn.was_admitted { &self.known } else { &self.unproven }.clone();
             let reviewer = self.reviewer.clone();
             let (user, wish) = (user.clone(), wish.clone());
-            async move { lane.review(of, review, reviewer.access(&user, &wish)).await }
+            async move { lane.review(of, review, turn.or_review(reviewer.access(&user, &wish))).await }
         };
         let (answer, known) = self.accesses.get(key, of, lasts, ask).await;
         self.metrics.reviewed("access", known, answer.as_ref().map(|decision| decision.allowed));

@@ -27,6 +27,27 @@ pub struct Audited {
     pub is_dry_run: bool,
 }
 
+/// A write request that has reached the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// The name of the user.
+    pub user: String,
+    /// The object's namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+    /// The plural name of the resource.
+    pub resource: String,
+    /// The object's name; may be empty when the object is created.
+    pub name: String,
+}
+
+/// All writes of all users, in the order of their arrival. A dry run changes nothing, and a review only asks a question, so both
+/// are left out. The log never rotates.
+pub fn writes(log: &Path) -> Result<Vec<Write>> {
+    let text = std::fs::read_to_string(log).with_context(|| format!("could not read {}", log.display()))?;
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()); // the last may be incomplete
+    Ok(lines.filter(Line::is_write).map(Line::written).collect())
+}
+
 /// All requests of `user` that have reached the API server, in the order of their arrival. They come from the cluster's
 /// [audit log](crate::Cluster::audit_log). The API server logs a request before it handles it, so a client that observes the
 /// effect of a request also finds the request in the log.
@@ -114,6 +135,8 @@ struct Object {
     api_group: String,
     resource: String,
     subresource: String,
+    namespace: String,
+    name: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -127,10 +150,24 @@ impl Line {
         self.annotations.decision == "forbid"
     }
 
+    fn is_dry_run(&self) -> bool {
+        self.uri.contains("dryRun=All")
+    }
+
+    /// Whether this is the first line of a request that changes an object.
+    fn is_write(&self) -> bool {
+        let is_write = ["create", "update", "patch", "delete"].contains(&self.verb.as_str());
+        is_write && self.stage == ARRIVED && !self.is_dry_run() && !self.object_ref.resource.ends_with("reviews")
+    }
+
+    fn written(self) -> Write {
+        let Object { resource, namespace, name, .. } = self.object_ref;
+        Write { user: self.user.username, namespace, resource, name }
+    }
+
     fn told(self) -> Audited {
-        let is_forbidden = self.is_forbidden();
-        let Object { api_group, resource, subresource } = self.object_ref;
-        let is_dry_run = self.uri.contains("dryRun=All");
+        let (is_forbidden, is_dry_run) = (self.is_forbidden(), self.is_dry_run());
+        let Object { api_group, resource, subresource, .. } = self.object_ref;
         Audited { verb: self.verb, group: api_group, resource, subresource, is_forbidden, is_dry_run }
     }
 }
@@ -183,6 +220,33 @@ mod tests {
                 "dry-run patch  false".to_owned(),
             ]
         );
+    }
+
+    #[test]
+    fn writes_are_requests_that_change_an_object_in_the_order_of_arrival() {
+        let line = |verb: &str, uri: &str, stage: &str, resource: &str| {
+            let object = json!({"resource": resource, "namespace": "default", "name": format!("{verb}-{resource}")});
+            let user = json!({"username": "ours"});
+            json!({"auditID": "1", "stage": stage, "verb": verb, "requestURI": uri, "user": user, "objectRef": object})
+                .to_string()
+        };
+        let lines = [
+            line("patch", "/a?force=true", ARRIVED, "leases"),
+            line("patch", "/a?force=true", "ResponseComplete", "leases"),
+            line("get", "/a", ARRIVED, "pods"),
+            line("patch", "/a?dryRun=All", ARRIVED, "pods"),
+            line("create", "/a", ARRIVED, "subjectaccessreviews"),
+            line("delete", "/a", ARRIVED, "pods"),
+            "{\"auditID\": \"1".to_owned(),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("audit.log");
+        std::fs::write(&log, lines.join("\n")).unwrap();
+        let written = |resource: &str, name: &str| {
+            let [user, namespace, resource, name] = ["ours", "default", resource, name].map(str::to_owned);
+            Write { user, namespace, resource, name }
+        };
+        assert_eq!(writes(&log).unwrap(), [written("leases", "patch-leases"), written("pods", "delete-pods")]);
     }
 
     /// The API server writes the last line of a request after the answer. Clients can observe the effect before that line exists.

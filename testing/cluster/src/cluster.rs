@@ -25,7 +25,7 @@ use crate::spec::{Nodes, Spec};
 use crate::start::{self, Options, Started};
 use crate::supervisor::SOURCE;
 use crate::tools::{self, Tools};
-use crate::{foreign, kind, kubeconfig, parts, remove};
+use crate::{foreign, kept_logs, kind, kubeconfig, parts, remove};
 
 /// A handle to a running cluster. As long as a handle exists, a cluster of this repository does not stop by itself.
 ///
@@ -142,15 +142,16 @@ impl Cluster {
         }
     }
 
-    /// The cluster of kind with this name, created with this many workers if it does not exist. It stays after the handle.
-    pub fn kind(name: &str, workers: usize, progress: Progress<'_>) -> Result<Self> {
-        let (layout, foreign) = kind::up(name, workers, progress)?;
+    /// The cluster of kind with this name, created with this many workers if it does not exist. It stays after the handle. Its nodes
+    /// get this image, or else that of [`KIND_NODE_IMAGE`](crate::KIND_NODE_IMAGE) or the default one.
+    pub fn kind(name: &str, workers: usize, image: Option<&str>, progress: Progress<'_>) -> Result<Self> {
+        let (layout, foreign) = kind::up(name, workers, image, progress)?;
         Ok(Self::foreign(layout, foreign, false))
     }
 
     /// Creates a cluster with kind for this test alone. Dropping the handle deletes it.
     pub fn fresh_kind() -> Result<Self> {
-        let (layout, foreign) = kind::up(&fresh_name(), 0, &progress::to_stderr)?;
+        let (layout, foreign) = kind::up(&fresh_name(), 0, None, &progress::to_stderr)?;
         Ok(Self::foreign(layout, foreign, true))
     }
 
@@ -317,11 +318,26 @@ impl Cluster {
         nsenter
     }
 
-    /// Moves the calling thread into the cluster's network for the rest of its life. Its sockets then reach pods and Services.
+    /// Does this work in the cluster's network, and waits for its end. Its sockets reach pods and Services. What it starts, threads
+    /// and processes, stays in this network. If this machine cannot enter the cluster's network, the work is in that of the caller.
     ///
-    /// Threads that it starts afterwards are in this network too. Does nothing if this machine cannot enter the cluster's
-    /// network.
-    pub fn enter_network(&self) -> Result<()> {
+    /// # Panics
+    ///
+    /// If the work panics.
+    pub fn in_network<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let entered = || -> Result<T> {
+            self.enter_network()?;
+            work()
+        };
+        // A thread of its own, because it can never leave the cluster's network again.
+        match std::thread::scope(|scope| scope.spawn(entered).join()) {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Moves the calling thread into the cluster's network for the rest of its life.
+    fn enter_network(&self) -> Result<()> {
         let Some(pid) = self.network() else { return Ok(()) };
         let network = File::open(format!("/proc/{pid}/ns/net")).context("the cluster is gone")?;
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
@@ -333,6 +349,14 @@ impl Cluster {
         match &self.runner {
             Runner::Supervisor(ours) => (ours.spec.nodes == Nodes::Real).then_some(ours.pid),
             Runner::Foreign(foreign) => foreign.node,
+        }
+    }
+
+    /// Keeps the logs of a cluster whose test has failed.
+    fn keep_logs(&self) -> Result<()> {
+        match &self.runner {
+            Runner::Supervisor(_) => kept_logs::copy(&self.layout.folder().join("log"), &kept_logs::folder(&self.name)),
+            Runner::Foreign(_) => kind::keep_logs(&self.name, &self.name).map(drop),
         }
     }
 
@@ -426,6 +450,13 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if !self.ends_on_drop {
             return;
+        }
+        // Only under `CI`: a user would have to remove them.
+        if std::thread::panicking()
+            && skip::in_ci()
+            && let Err(error) = self.keep_logs()
+        {
+            eprintln!("not all logs of the cluster {} were kept: {error:#}", self.name);
         }
         let ended = match &self.runner {
             Runner::Supervisor(_) => remove::down(&self.name).map(drop),

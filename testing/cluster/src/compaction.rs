@@ -28,13 +28,7 @@ impl Cluster {
         }
         let port = self.supervised()?.spec.ports.etcd;
         self.stop_part(API_SERVER)?;
-        let compact = || {
-            self.enter_network()?;
-            compact_at(port)
-        };
-        // A thread of its own, because it can never leave the cluster's network again.
-        let compacted = std::thread::scope(|scope| scope.spawn(compact).join())
-            .unwrap_or_else(|_| bail!("the thread that compacts the history panicked"));
+        let compacted = self.in_network(|| compact_at(port));
         self.start_part(API_SERVER)?; // also after a failure
         self.wait_until_ready(READY)?;
         compacted

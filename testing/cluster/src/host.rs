@@ -31,8 +31,10 @@ pub enum Residue {
     Mount,
     /// A network namespace that has a process.
     NetworkNamespace,
-    /// A process in another network namespace than this one, or one that names a cluster in its environment.
+    /// A process in another network namespace than this one, which may be of a container of others.
     Process,
+    /// A process that names a cluster in its environment.
+    Member,
     /// A cgroup that is not that of a service of the machine or of a session.
     Cgroup,
     /// A loop device with a file.
@@ -51,6 +53,26 @@ pub struct HostState {
     found: BTreeMap<Residue, BTreeSet<String>>,
 }
 
+impl Residue {
+    /// All kinds.
+    pub const ALL: [Self; 9] = [
+        Self::Mount,
+        Self::NetworkNamespace,
+        Self::Process,
+        Self::Member,
+        Self::Cgroup,
+        Self::LoopDevice,
+        Self::Interface,
+        Self::Rule,
+        Self::File,
+    ];
+
+    /// What a process is, if clusters can have started it.
+    fn of_process(is_elsewhere: bool, is_member: bool) -> Option<Self> {
+        if is_member { Some(Self::Member) } else { is_elsewhere.then_some(Self::Process) }
+    }
+}
+
 impl HostState {
     /// The present state.
     ///
@@ -62,22 +84,20 @@ impl HostState {
             return Err(Missing("only root sees what a cluster leaves on the machine".into()).into());
         }
         let mounts = fs::read_to_string("/proc/self/mountinfo").context("could not read the mounts")?;
-        let (namespaces, processes) = processes(&layout::root());
+        let mut found = processes(&layout::root());
         let mut cgroups = BTreeSet::new();
         folders(Path::new(CGROUPS), &mut cgroups);
         cgroups.retain(|folder| !folder.strip_prefix(CGROUPS).is_ok_and(is_of_system));
         let text = |path: PathBuf| path.display().to_string();
-        let found = [
+        found.extend([
             (Residue::Mount, self::mounts(&mounts)),
-            (Residue::NetworkNamespace, namespaces),
-            (Residue::Process, processes),
             (Residue::Cgroup, cgroups.into_iter().map(text).collect()),
             (Residue::LoopDevice, loop_devices()),
             (Residue::Interface, names(Path::new("/sys/class/net")).collect()),
             (Residue::Rule, packet_filter()?),
             (Residue::File, names(&layout::root()).collect()),
-        ];
-        Ok(Self { found: found.into() })
+        ]);
+        Ok(Self { found })
     }
 
     /// What this state has more than `before`, a line for each; none if nothing was left behind. Kinds in `kept` do not count.
@@ -125,9 +145,9 @@ fn mounts(mountinfo: &str) -> BTreeSet<String> {
 
 /// The network namespaces of other processes than this one, and the processes that are in one of them or name a cluster below `root`
 /// in their environment.
-fn processes(root: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
+fn processes(root: &Path) -> BTreeMap<Residue, BTreeSet<String>> {
     let own = fs::read_link("/proc/self/ns/net").unwrap_or_default();
-    let (mut namespaces, mut processes) = (BTreeSet::new(), BTreeSet::new());
+    let mut found = BTreeMap::<_, BTreeSet<_>>::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in entries.map(|entry| entry.path()).filter(|path| pid(path).is_some()) {
         let Ok(namespace) = fs::read_link(process.join("ns/net")) else { continue }; // it has ended
@@ -135,14 +155,15 @@ fn processes(root: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
         let cgroups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
         let is_elsewhere = namespace != own && !is_service(&cgroups); // systemd isolates some services
         if is_elsewhere {
-            namespaces.insert(namespace.display().to_string());
+            found.entry(Residue::NetworkNamespace).or_default().insert(namespace.display().to_string());
         }
-        if is_elsewhere || is_member(&environment, root) {
+        if let Some(kind) = Residue::of_process(is_elsewhere, is_member(&environment, root)) {
             let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-            processes.insert(format!("{} {}", pid(&process).unwrap_or_default(), name.trim_end()));
+            let text = format!("{} {}", pid(&process).unwrap_or_default(), name.trim_end());
+            found.entry(kind).or_default().insert(text);
         }
     }
-    (namespaces, processes)
+    found
 }
 
 fn pid(process: &Path) -> Option<u32> {
@@ -274,6 +295,13 @@ mod tests {
         for other in ["/states/one", "/other/one"] {
             assert!(!is_member(&environment(other), Path::new("/state")), "{other}");
         }
+    }
+
+    #[test]
+    fn process_that_names_a_cluster_is_not_one_of_others() {
+        assert_eq!([true, false].map(|elsewhere| Residue::of_process(elsewhere, true)), [Some(Residue::Member); 2]);
+        assert_eq!(Residue::of_process(true, false), Some(Residue::Process));
+        assert_eq!(Residue::of_process(false, false), None);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+pub use self::engine::NODE_IMAGE;
 use self::engine::{Engine, Network, Which};
 use self::steps::Steps;
 use crate::foreign::{self, Foreign};
@@ -31,17 +32,17 @@ use crate::missing::{Missing, last_line};
 use crate::progress::Progress;
 use crate::supervisor::docker;
 use crate::tools::Lock;
-use crate::{remove, supervisor_program};
+use crate::{kept_logs, remove, supervisor_program};
 
 /// The time limit for creating a cluster, which may have to build or to pull the node's image first.
 const PATIENCE: Duration = Duration::from_hours(1);
 
-/// The cluster with this name. Creates it if it does not exist.
-pub(crate) fn up(name: &str, workers: usize, progress: Progress<'_>) -> Result<(Layout, Foreign)> {
+/// The cluster with this name. Creates it if it does not exist, with nodes of this image or of the usual one.
+pub(crate) fn up(name: &str, workers: usize, image: Option<&str>, progress: Progress<'_>) -> Result<(Layout, Foreign)> {
     let layout = Layout::of(name)?;
     let what = format!("creating the kind cluster {name}");
     let _lock = Lock::acquire(&layout.lock(), &what, PATIENCE, progress)?;
-    let engine = Engine::ready(progress)?;
+    let engine = Engine::ready(image, progress)?;
     fs::create_dir_all(layout.folder()).with_context(|| format!("could not create {}", layout.folder().display()))?;
     if !engine.clusters()?.iter().any(|cluster| cluster == name) {
         let mut steps = Steps::new(if engine.network() == Network::Routes { 2 } else { 1 }, progress);
@@ -201,6 +202,22 @@ pub(crate) fn delete(name: &str) -> Result<()> {
     }
     remove::end_processes(layout.folder())?; // the forwarder
     foreign::forget(&layout)
+}
+
+/// Keeps the logs of the cluster's creation and of its nodes in the folder of this name in [`FAILED_CLUSTERS`](crate::FAILED_CLUSTERS).
+/// Returns this folder.
+pub fn keep_logs(name: &str, kept_as: &str) -> Result<PathBuf> {
+    let folder = kept_logs::folder(kept_as);
+    kept_logs::copy(Layout::of(name)?.folder(), &folder)?;
+    if let Some(engine) = Engine::running()? {
+        says(engine.kind(["export", "logs", "--name", name])?.arg(&folder))?;
+    }
+    Ok(folder)
+}
+
+/// The names of the cluster's nodes, by the label that kind gives to their containers; none if no engine runs.
+pub fn nodes(name: &str) -> Result<Vec<String>> {
+    Engine::running()?.map_or_else(|| Ok(Vec::new()), |engine| engine.nodes(name))
 }
 
 /// Loads the images of an archive into all nodes of the cluster.

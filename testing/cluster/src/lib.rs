@@ -21,6 +21,7 @@ mod cluster;
 mod compaction;
 mod foreign;
 mod host;
+mod kept_logs;
 mod kind;
 mod kubeconfig;
 mod layout;
@@ -46,7 +47,11 @@ pub mod tools;
 
 pub use self::cluster::{Access, Cluster};
 pub use self::host::{HostState, Residue};
-pub use self::kind::{down as delete_kind, is_of_user as kind_engine_is_of_user};
+pub use self::kept_logs::FAILED_CLUSTERS;
+pub use self::kind::{
+    NODE_IMAGE as KIND_NODE_IMAGE, down as delete_kind, is_of_user as kind_engine_is_of_user,
+    keep_logs as keep_kind_logs, nodes as kind_nodes,
+};
 pub use self::list::{Summary, list, summary};
 pub use self::missing::{Missing, Unsupported};
 pub use self::network::IpFamily;

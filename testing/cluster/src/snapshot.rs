@@ -232,8 +232,7 @@ impl Cluster {
     fn start_etcd(&self) -> Result<()> {
         self.start_part(ETCD)?;
         let port = self.supervised()?.spec.ports.etcd;
-        let healthy = || -> Result<()> {
-            self.enter_network()?;
+        self.in_network(|| {
             let begun = Instant::now();
             while !is_healthy(port).unwrap_or(false) {
                 if begun.elapsed() > READY {
@@ -242,9 +241,7 @@ impl Cluster {
                 std::thread::sleep(Duration::from_millis(10));
             }
             Ok(())
-        };
-        // A thread of its own, because it can never leave the cluster's network again.
-        std::thread::scope(|scope| scope.spawn(healthy).join()).unwrap_or_else(|_| bail!("a thread panicked"))
+        })
     }
 
     /// The running parts that cache data of the API server.

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 use std::fs;
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -157,14 +157,14 @@ fn a_real_node_runs_restricted_pods_and_leaves_nothing() {
     outside.args(["get", "nodes", "-o", "name"]).env("KUBECONFIG", cluster.kubeconfig());
     assert_eq!(output(outside.env("KUBECACHEDIR", cluster.state_dir().join("cache"))), "node/node1");
 
-    // A thread in the cluster's network reaches Services, and nothing outside.
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            cluster.enter_network().unwrap();
-            std::net::TcpStream::connect(format!("{ip}:11211")).unwrap();
-            assert!(std::net::TcpStream::connect("192.0.2.1:80").is_err());
-        });
-    });
+    // A thread in the cluster's network reaches Services, and nothing outside. The calling thread stays where it is.
+    let network = || fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let reaches = |address: &str| TcpStream::connect(address).is_ok();
+    let own = network();
+    let service = format!("{ip}:11211");
+    assert_eq!(cluster.in_network(|| Ok([reaches(&service), reaches("192.0.2.1:80")])).unwrap(), [true, false]);
+    assert_ne!(cluster.in_network(|| Ok(network())).unwrap(), own);
+    assert_eq!(network(), own);
 
     let folder = cluster.state_dir().to_path_buf();
     assert!(!cgroups(&options.name).is_empty());
@@ -186,11 +186,7 @@ fn a_real_node_pulls_from_an_added_registry_and_otherwise_from_the_store() {
     store.put(&spec.build().unwrap()).unwrap();
 
     // What listens in the cluster's network stays there, whichever thread serves it.
-    let listen = || {
-        cluster.enter_network().unwrap();
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
-    };
-    let listener = thread::scope(|scope| scope.spawn(listen).join().unwrap());
+    let listener = cluster.in_network(|| Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?)).unwrap();
     let address = listener.local_addr().unwrap();
     let root = folder.path().to_path_buf();
     thread::spawn(move || images::serve(listener, &root));

@@ -132,20 +132,36 @@ pub fn lacks(platform: Platform, workspace: &Path) -> Result<Option<String>> {
     if Platform::here()? == platform {
         return Ok(None);
     }
-    let (compiler, packages) = platform.cross_compiler();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|folder| folder.join(compiler).is_file()) {
+    let has = |program: &str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    lacks_to_cross(platform, has, || standard_library(platform, workspace))
+}
+
+/// The same for another platform than that of this machine, which has these programs, and this folder for the standard library of
+/// the platform.
+fn lacks_to_cross(
+    platform: Platform,
+    has: impl FnOnce(&str) -> bool,
+    library: impl FnOnce() -> Result<PathBuf>,
+) -> Result<Option<String>> {
+    let (compiler, packages) = platform.cross_compiler();
+    if !has(compiler) {
         return Ok(Some(format!("{compiler} is missing, which links for {platform}: install {packages}")));
     }
+    let target = platform.target();
+    let advice = || format!("the standard library for {platform} is missing: `rustup target add {target}`");
+    Ok((!library()?.is_dir()).then(advice))
+}
+
+/// The folder of the standard library for the platform. It does not exist if the library is not installed.
+fn standard_library(platform: Platform, workspace: &Path) -> Result<PathBuf> {
     let target = platform.target();
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     // In this folder, rustup takes the compiler that is pinned there.
     rustc.args(["--print", "target-libdir", "--target", target]).current_dir(workspace);
     let output = rustc.output().context("could not run rustc")?;
     ensure!(output.status.success(), "rustc: {}", String::from_utf8_lossy(&output.stderr).trim_end());
-    let library = PathBuf::from(String::from_utf8(output.stdout).context("a folder is not UTF-8")?.trim_end());
-    let advice = || format!("the standard library for {platform} is missing: `rustup target add {target}`");
-    Ok((!library.is_dir()).then(advice))
+    Ok(PathBuf::from(String::from_utf8(output.stdout).context("a folder is not UTF-8")?.trim_end()))
 }
 
 /// What is linked into the programs, for [`sbom`]: crates, and after them the libraries that the compilers add.
@@ -327,6 +343,29 @@ mod tests {
     fn machine_lacks_nothing_for_its_own_platform() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(lacks(Platform::here().unwrap(), folder.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn another_platform_needs_its_compiler_and_its_standard_library() {
+        let folder = tempfile::tempdir().unwrap();
+        let lacks = |compiler: &str, library: PathBuf| {
+            lacks_to_cross(Platform::Arm64, |program| program == compiler, || Ok(library)).unwrap()
+        };
+        let (there, absent) = (folder.path().to_owned(), folder.path().join("absent"));
+        assert_eq!(lacks("aarch64-linux-gnu-gcc", there), None);
+        let compiler = lacks("x86_64-linux-gnu-gcc", absent.clone()).unwrap();
+        assert!(compiler.starts_with("aarch64-linux-gnu-gcc is missing, "), "{compiler}");
+        assert!(compiler.ends_with("install gcc-aarch64-linux-gnu libc6-dev-arm64-cross"), "{compiler}");
+        let library = lacks("aarch64-linux-gnu-gcc", absent).unwrap();
+        assert!(library.ends_with("`rustup target add aarch64-unknown-linux-gnu`"), "{library}");
+        let failed = lacks_to_cross(Platform::Arm64, |_| true, || bail!("rustc: no such target"));
+        assert_eq!(failed.unwrap_err().to_string(), "rustc: no such target", "a failure is nothing to install");
+    }
+
+    #[test]
+    fn standard_library_of_the_own_platform_is_found() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert!(standard_library(Platform::here().unwrap(), workspace).unwrap().is_dir());
     }
 
     #[test]

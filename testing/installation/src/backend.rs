@@ -49,13 +49,14 @@ pub fn shared_cluster() -> Result<Cluster> {
     match Backend::chosen()? {
         Backend::Local => Cluster::shared_with(Nodes::Real, ip_family()?),
         Backend::Existing => Cluster::existing(None),
-        Backend::Kind => kind_cluster(),
+        Backend::Kind => kind_cluster(None),
     }
 }
 
-/// The cluster of kind that end-to-end tests share. It stays until [`delete_kind`](crate::delete_kind).
-pub fn kind_cluster() -> Result<Cluster> {
-    Cluster::kind(KIND, 2, &cluster::progress::to_stderr)
+/// The cluster of kind that end-to-end tests share. It stays until [`delete_kind`](crate::delete_kind). If it does not exist, its
+/// nodes get this image, or else that of [`cluster::KIND_NODE_IMAGE`] or the default one.
+pub fn kind_cluster(node_image: Option<&str>) -> Result<Cluster> {
+    Cluster::kind(KIND, 2, node_image, &cluster::progress::to_stderr)
 }
 
 /// A cluster for one test alone, which may install, upgrade and remove releases in it.

@@ -1,5 +1,7 @@
 //! Removes what the suite has left on a cluster that it did not start.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use cluster::Cluster;
 
@@ -27,4 +29,14 @@ pub fn clean_up() -> Result<Option<String>> {
 /// Deletes the kind cluster of the suite, and what it runs in if this repository has started that.
 pub fn delete_kind() -> Result<()> {
     cluster::delete_kind(KIND)
+}
+
+/// Keeps the logs of that cluster under this name. Returns their folder.
+pub fn keep_kind_logs(kept_as: &str) -> Result<PathBuf> {
+    cluster::keep_kind_logs(KIND, kept_as)
+}
+
+/// The names of the nodes of that cluster; none if it does not exist.
+pub fn kind_nodes() -> Result<Vec<String>> {
+    cluster::kind_nodes(KIND)
 }

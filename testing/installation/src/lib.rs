@@ -10,7 +10,7 @@ pub mod permissions;
 pub mod prometheus;
 
 pub use backend::{Backend, cluster_with, failing_cluster, fresh_cluster, kind_cluster, shared_cluster};
-pub use clean_up::{clean_up, delete_kind};
+pub use clean_up::{clean_up, delete_kind, keep_kind_logs, kind_nodes};
 pub use earlier::{EARLIER, earlier_chart};
 pub use install::{
     INSTALLED, Installed, MANAGER, MANAGER_NAMESPACE, Profile, build_image, image_for, image_of, install,

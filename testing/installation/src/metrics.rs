@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use chart::helm::succeeded;
 use cluster::Cluster;
 use http::Request;
@@ -49,12 +49,8 @@ pub fn scrape(cluster: &Cluster, token: Option<&str>) -> Result<Answer> {
 /// Requests the metrics from this address of their Service, from inside the cluster's network.
 pub fn scrape_at(cluster: &Cluster, address: IpAddr, token: Option<&str>) -> Result<Answer> {
     let url = format!("https://{}", SocketAddr::new(address, 8443));
-    let ask = || -> Result<Answer> {
-        cluster.enter_network()?;
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(get(&url, token))
-    };
-    // A thread of its own, because it can never leave the cluster's network again.
-    std::thread::scope(|scope| scope.spawn(ask).join()).map_err(|_| anyhow!("the client panicked"))?
+    cluster
+        .in_network(|| tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(get(&url, token)))
 }
 
 async fn get(url: &str, token: Option<&str>) -> Result<Answer> {

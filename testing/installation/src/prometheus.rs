@@ -56,7 +56,7 @@ impl Prometheus {
         fs::write(path("token"), token)?;
         fs::write(path("rules.yaml"), rules.to_string())?;
         fs::write(path("config.yaml"), configuration(cluster, folder.path())?.to_string())?;
-        let port = reserve_port(cluster)?;
+        let port = cluster.in_network(|| Ok(Port::reserve()?))?;
         let address = format!("127.0.0.1:{}", port.number());
         let log = File::create(path("log"))?;
         let process = cluster
@@ -132,15 +132,4 @@ fn target(pod: &Value) -> Option<Value> {
         "targets": [address],
         "labels": {"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"]},
     }))
-}
-
-/// Reserves a port in the cluster's network.
-fn reserve_port(cluster: &Arc<Cluster>) -> Result<Port> {
-    let cluster = Arc::clone(cluster);
-    let ask = move || -> Result<Port> {
-        cluster.enter_network()?;
-        Ok(Port::reserve()?)
-    };
-    // A thread of its own, because it can never leave the cluster's network again.
-    std::thread::spawn(ask).join().ok().context("the thread panicked")?
 }

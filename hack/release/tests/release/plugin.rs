@@ -82,9 +82,10 @@ fn krew_finds_each_archive_on_the_page_of_the_release_and_knows_its_checksum() {
 
 #[test]
 fn release_without_a_public_address_has_archives_but_no_manifest_for_krew() {
-    let artifacts = assemble(Builder::from_environment(|_| None));
-    assert!(artifacts.files.contains_key("kubectl-operators-linux-arm64.tar.gz"));
     // Outside of a workflow, the address is that in Cargo.toml.
-    let address = Some(env!("CARGO_PKG_REPOSITORY")).filter(|address| !address.is_empty());
-    assert_eq!(artifacts.files.contains_key(KREW), address.is_some());
+    for (address, has_manifest) in [("", false), ("https://git.example.com/team/operators", true)] {
+        let artifacts = assemble(Builder::of_repository(address, |_| None));
+        assert!(artifacts.files.contains_key("kubectl-operators-linux-arm64.tar.gz"));
+        assert_eq!(artifacts.files.contains_key(KREW), has_manifest, "{address:?}");
+    }
 }

@@ -83,6 +83,12 @@ impl Fates {
         self.0.extend(newer.0);
     }
 
+    /// The results that no further test can change.
+    pub(super) fn settled(&self) -> Self {
+        let settled = self.0.iter().filter(|(_, fate)| **fate != Fate::Survived);
+        Self(settled.map(|(name, fate)| (name.clone(), *fate)).collect())
+    }
+
     /// Keeps only the results of the mutants that still exist.
     pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) {
         self.0.retain(|name, _| exists(name));

@@ -3,22 +3,44 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use cluster::{HostState, Missing, Residue};
 use images::{Store, default_store};
 use installation::Profile;
 
 use crate::report::{Counts, Outcome, seconds};
-use crate::test::nextest;
 use crate::workspace;
 
 /// The node image of the oldest supported minor of Kubernetes, which `kubeVersion` in Chart.yaml names.
 const OLDEST: &str = "kindest/node:v1.31.14";
-/// What kind leaves in the user's own Docker or Podman on purpose: the network of all its clusters.
-const KEPT: &[Residue] = &[Residue::Interface, Residue::Rule];
+/// What does not count with the user's own Docker or Podman: containers of others come and go there, and kind keeps its network.
+const OF_OTHERS: &[Residue] = &[
+    Residue::Mount,
+    Residue::NetworkNamespace,
+    Residue::Process,
+    Residue::Cgroup,
+    Residue::LoopDevice,
+    Residue::Interface,
+    Residue::Rule,
+];
 
 /// The version of kind's default image, or that of the node image that this repository builds.
 pub(super) fn newest() -> Result<Outcome> {
+    on(None)
+}
+
+/// The same with [`OLDEST`].
+pub(super) fn oldest() -> Result<Outcome> {
+    if !cluster::kind_engine_is_of_user()? {
+        let why =
+            "neither Docker nor Podman runs, and the node image that this repository builds has the newest version";
+        return Ok(Outcome::without(&Missing(why.to_owned()).into()));
+    }
+    on(Some(OLDEST))
+}
+
+/// Runs the tests on nodes of this image, or of the default one.
+fn on(image: Option<&str>) -> Result<Outcome> {
     // What an earlier run has left would count as there before.
     installation::delete_kind()?;
     let before = match HostState::read() {
@@ -27,7 +49,18 @@ pub(super) fn newest() -> Result<Outcome> {
         Err(error) => return Err(error),
     };
     let mut phases = Phases::default();
-    let tested = suite(&mut phases);
+    let tested = suite(&mut phases, image);
+    let has_failed = match &tested {
+        Ok(outcome) => outcome.is_failure(),
+        Err(_) => true,
+    };
+    if has_failed {
+        let kept_as = if image.is_some() { "kind-oldest" } else { "kind-newest" };
+        match phases.time("logs", || installation::keep_kind_logs(kept_as)) {
+            Ok(folder) => eprintln!("the logs of the cluster are in {}", folder.display()),
+            Err(error) => eprintln!("not all logs of the cluster were kept: {error:#}"),
+        }
+    }
     // Also after a failure: its nodes need much memory.
     let deleted = phases.time("delete", installation::delete_kind);
     eprintln!("{phases}");
@@ -36,8 +69,9 @@ pub(super) fn newest() -> Result<Outcome> {
     let Some(before) = before else {
         return Ok(with_skip(tested, "only root sees what a cluster leaves on the machine"));
     };
-    let kept = if cluster::kind_engine_is_of_user()? { KEPT } else { &[] };
-    let left = HostState::left_after(&before, kept)?;
+    let kept = if cluster::kind_engine_is_of_user()? { OF_OTHERS } else { &[] };
+    let mut left = HostState::left_after(&before, kept)?;
+    left.extend(installation::kind_nodes()?.into_iter().map(|node| format!("Node {node}")));
     if !left.is_empty() && !tested.is_failure() {
         bail!("the deleted cluster of kind has left something on this machine:\n{}", left.join("\n"));
     }
@@ -47,42 +81,28 @@ pub(super) fn newest() -> Result<Outcome> {
     Ok(tested)
 }
 
-/// The same with [`OLDEST`], in a process of its own, because the image comes from the environment.
-pub(super) fn oldest() -> Result<Outcome> {
-    if !cluster::kind_engine_is_of_user()? {
-        let why =
-            "neither Docker nor Podman runs, and the node image that this repository builds has the newest version";
-        if skip::in_ci() {
-            bail!("{why}");
-        }
-        return Ok(Outcome::Skipped(why.to_owned()));
-    }
-    let mut nightly = workspace::command(std::env::current_exe().context("this program has no file")?);
-    nightly.args(["nightly", "--only", "kind"]).env("KIND_NODE_IMAGE", OLDEST);
-    workspace::run(&mut nightly, &format!("the end-to-end tests failed on {OLDEST}, see above"))?;
-    Ok(Outcome::Passed)
-}
-
 /// Creates the cluster, installs the operators as users get them, and runs the tests.
-fn suite(phases: &mut Phases) -> Result<Outcome> {
+fn suite(phases: &mut Phases, node_image: Option<&str>) -> Result<Outcome> {
     let store = Store::open(default_store()?)?;
     let image = std::env::var("E2E_IMAGE").ok();
     if image.is_none() {
         phases.time("build", || installation::build_image(workspace::root(), &store, Profile::Release))?;
     }
-    let cluster = match phases.time("create", installation::kind_cluster) {
+    let cluster = match phases.time("create", || installation::kind_cluster(node_image)) {
         Ok(cluster) => cluster,
-        Err(error) if error.is::<Missing>() && !skip::in_ci() => return Ok(Outcome::Skipped(format!("{error:#}"))),
-        Err(error) => return Err(error),
+        Err(error) => return Ok(Outcome::without(&error)),
     };
     phases.time("install", || {
         let image = image.map_or_else(|| installation::image_of(&cluster, Profile::Release), Ok)?;
         installation::install(&cluster, &image)
     })?;
-    let environment = [("E2E_CLUSTER", "kind"), ("E2E_PROFILE", "release"), ("HELM_VERSIONS", "all")];
-    let filter = Some("package(e2e) & (binary(e2e) | binary(chart))");
-    let selection = nextest::Selection { filter, profile: Some("nightly"), environment: &environment };
-    phases.time("suite", || nextest::run(&selection))
+    phases.time("suite", || super::end_to_end(&variables(node_image)))
+}
+
+/// The variables of the tests, some of which create clusters themselves.
+fn variables(node_image: Option<&str>) -> Vec<(&str, &str)> {
+    let node_image = node_image.map(|image| (cluster::KIND_NODE_IMAGE, image));
+    std::iter::once(("E2E_CLUSTER", "kind")).chain(node_image).collect()
 }
 
 /// The result with one more test, which was skipped.
@@ -151,6 +171,26 @@ mod tests {
         assert_eq!(skips["no root"].len(), 1);
         let failed = Outcome::Failed("no room".to_owned());
         assert_eq!(with_skip(failed.clone(), "no root"), failed);
+    }
+
+    #[test]
+    fn clusters_that_the_tests_create_have_the_chosen_node_image() {
+        assert_eq!(variables(Some(OLDEST)), [("E2E_CLUSTER", "kind"), ("KIND_NODE_IMAGE", OLDEST)]);
+        assert_eq!(variables(None), [("E2E_CLUSTER", "kind")], "the user may have set the other one");
+    }
+
+    #[test]
+    fn other_containers_of_the_users_engine_are_not_left_behind() {
+        let counts: Vec<_> = Residue::ALL.into_iter().filter(|kind| !OF_OTHERS.contains(kind)).collect();
+        assert_eq!(counts, [Residue::Member, Residue::File]);
+    }
+
+    #[test]
+    fn workflows_upload_the_logs_of_failed_clusters() {
+        let logs = format!("~/.local/state/operators/{}", cluster::FAILED_CLUSTERS);
+        for workflow in [".github/workflows/ci.yaml", ".github/workflows/nightly.yaml"] {
+            assert!(read(workflow).lines().any(|line| line.trim() == logs), "{workflow} has no line {logs}");
+        }
     }
 
     #[test]

@@ -199,6 +199,25 @@ async fn valid_tokens_without_access_neither_displace_nor_delay_a_known_user() {
     drop(flood);
 }
 
+/// While the token waits for a place of its crowded address, a client of another address brings its answer.
+#[tokio::test(start_paused = true)]
+async fn token_that_was_reviewed_meanwhile_is_not_reviewed_again_when_its_turn_comes() {
+    let (reviewer, metrics) = (Arc::new(Issuing::default()), Arc::new(Metrics::new().unwrap()));
+    reviewer.stalls.store(true, Ordering::Relaxed);
+    let guard = Guard::new(Rules::default(), reviewer.clone(), CacheTtls::default(), metrics);
+    let parts: Vec<_> = (0..8).map(|n| from("10.0.0.1:1", &format!("issued-{n}"))).collect();
+    let mut flood: FuturesUnordered<_> = parts.iter().map(|parts| guard.admit(parts, false)).collect();
+    assert!(flood.next().now_or_never().is_none());
+    let (behind, beside) = (from("10.0.0.1:2", "ann"), from("10.0.0.2:1", "ann"));
+    let mut behind = Box::pin(guard.admit(&behind, false));
+    assert!(futures::poll!(&mut behind).is_pending(), "no place of its address is left");
+    assert!(guard.admit(&beside, false).await.is_ok());
+    drop(flood);
+    let answer = tokio::time::timeout(Duration::from_secs(5), behind).await;
+    assert!(matches!(answer, Ok(Ok(_))), "{answer:?}");
+    assert_eq!(reviewer.reviews_of_ann.load(Ordering::Relaxed), 1, "the second review had nothing to find out");
+}
+
 /// Fails all reviews, as an API server that refuses them.
 struct Broken;
 

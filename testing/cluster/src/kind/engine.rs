@@ -16,7 +16,7 @@ use crate::tools::{Tool, Tools};
 /// The environment variable that chooses the engine: `docker`, `podman` or `built`.
 pub(super) const ENGINE: &str = "KIND_ENGINE";
 /// The environment variable that names a published node image, for another version of Kubernetes.
-const NODE_IMAGE: &str = "KIND_NODE_IMAGE";
+pub const NODE_IMAGE: &str = "KIND_NODE_IMAGE";
 
 /// An engine that runs.
 #[derive(Debug)]
@@ -86,10 +86,11 @@ impl Which {
 }
 
 impl Engine {
-    /// The chosen engine. Builds and starts what it needs.
-    pub(super) fn ready(progress: Progress<'_>) -> Result<Self> {
+    /// The chosen engine, for nodes of this image or of the one that the user names. Builds and starts what it needs.
+    pub(super) fn ready(image: Option<&str>, progress: Progress<'_>) -> Result<Self> {
         let which = Which::chosen()?;
-        which.accepts(node_image().as_deref())?;
+        let wanted = image.map(str::to_owned).or_else(node_image);
+        which.accepts(wanted.as_deref())?;
         match which {
             Which::Built => {
                 if !rustix::process::geteuid().is_root() {
@@ -99,7 +100,7 @@ impl Engine {
                 let (daemon, image) = Daemon::ready(progress)?;
                 Ok(Self::built(&daemon, Some(image)))
             }
-            users => Self::of_user(users),
+            users => Self::of_user(users, wanted),
         }
     }
 
@@ -107,11 +108,11 @@ impl Engine {
     pub(super) fn running() -> Result<Option<Self>> {
         match Which::chosen()? {
             Which::Built => Ok(Daemon::running().map(|daemon| Self::built(&daemon, None))),
-            users => Self::of_user(users).map(Some),
+            users => Self::of_user(users, None).map(Some),
         }
     }
 
-    fn of_user(which: Which) -> Result<Self> {
+    fn of_user(which: Which, image: Option<String>) -> Result<Self> {
         if !which.runs() {
             let program = which.program();
             let advice = format!("start it, or set {ENGINE}=built to run kind without it");
@@ -121,7 +122,7 @@ impl Engine {
             Which::Podman => vec![("KIND_EXPERIMENTAL_PROVIDER", "podman".into())],
             _ => Vec::new(),
         };
-        Ok(Self { which, image: node_image(), environment })
+        Ok(Self { which, image, environment })
     }
 
     fn built(daemon: &Daemon, image: Option<String>) -> Self {
