@@ -2,6 +2,7 @@
 
 mod cache_client;
 mod cache_load;
+mod rotation;
 
 use std::{
     collections::BTreeSet,

@@ -9,7 +9,7 @@ use std::{
 use cluster::{Cluster, Nodes};
 use controller_manager::{OPERATORS, manifests};
 use manager::permissions;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_controller-manager"));
@@ -69,6 +69,21 @@ fn every_crd_field_has_a_description_and_a_bound() {
                 };
                 assert!(bounded, "{path} has no bound");
             });
+        }
+    }
+}
+
+/// `kubectl get -o wide` says why an object does not work.
+#[test]
+fn every_version_of_every_kind_has_its_message_in_the_last_column_of_the_wide_table() {
+    for definition in manifests::definitions() {
+        let kind = &definition["spec"]["names"]["kind"];
+        for version in definition["spec"]["versions"].as_array().expect("versions") {
+            let columns = version["additionalPrinterColumns"].as_array().expect("columns");
+            let column = columns.last().expect("a column");
+            assert_eq!((&column["name"], &column["priority"]), (&json!("MESSAGE"), &json!(1)), "{kind}");
+            let path = column["jsonPath"].as_str().expect("a path");
+            assert!(path.starts_with(".status.conditions[") && path.ends_with("].message"), "{kind}: {path}");
         }
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn reference_lists_the_metrics_about_requests() {
         let reference = manager::reference(&[&FlightTicketOperator]);
-        for metric in ["requests_total", "request_seconds", "circuit_open"] {
+        for metric in ["requests_total", "request_seconds", "circuit_open", "credentials_refused"] {
             assert!(reference.contains(&format!("| `flightticket_operator_provider_{metric}` |")), "{metric}");
         }
     }

@@ -179,7 +179,8 @@ pub fn insufficient_seats(ticket: &FlightTicket) -> Finding {
 
 /// Returns `Ready` if the provider refuses the token. The event has the same message.
 pub fn authentication_failed(refusal: &Refusal) -> Finding {
-    no("AuthenticationFailed", format!("The provider refused the credentials ({})", refusal.status))
+    let cure = "an administrator of the operator has to replace it";
+    no("AuthenticationFailed", format!("The provider refused the token of the operator ({}); {cure}", refusal.status))
 }
 
 /// Returns `Ready` if the provider forbids this request, but not all requests. The event has the same message. `is_own`: the

@@ -30,6 +30,12 @@ use workloads::schemas;
     printcolumn(name = "AVAILABLE", type_ = "integer", json_path = ".status.availableReplicas"),
     printcolumn(name = "STATUS", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "MESSAGE",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].message"#,
+        priority = 1
+    ),
     selectable = ".spec.deploymentName"
 )]
 #[serde(rename_all = "camelCase")]

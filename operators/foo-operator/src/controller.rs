@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use manager::{Action, Context, Error, EventType};
+use k8s_openapi::api::apps::v1::Deployment;
+use manager::{Action, Context, Error, EventType, Report};
 
-use crate::{Foo, desired, status};
+use crate::{Foo, api::FooStatus, desired, status};
 
 /// Brings the cluster one step closer to the spec of `object`. The configuration is the image of the pods.
 pub(crate) async fn reconcile(object: Arc<Foo>, ctx: Context<Foo, String>) -> Result<Action, Error> {
@@ -18,4 +19,9 @@ pub(crate) async fn reconcile(object: Arc<Foo>, ctx: Context<Foo, String>) -> Re
         ctx.event(EventType::Normal, "Synced", "Foo synced successfully");
     }
     Ok(Action::Done)
+}
+
+/// Reports on a Foo that is paused or invalid.
+pub(crate) fn observe(object: &Foo, ctx: &Context<Foo, String>) -> Report<FooStatus> {
+    status::of(object, ctx.owned::<Deployment>().first().map(|it| &**it))
 }

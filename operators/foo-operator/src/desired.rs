@@ -80,6 +80,13 @@ mod tests {
     }
 
     #[test]
+    fn failed_program_leaves_the_end_of_its_log() {
+        let deployment = deployment(&foo(json!({"deploymentName": "web"})), "nginx:latest");
+        let pod = deployment.spec.expect("a spec").template.spec.expect("a pod");
+        assert_eq!(pod.containers[0].termination_message_policy.as_deref(), Some("FallbackToLogsOnError"));
+    }
+
+    #[test]
     fn image_comes_from_the_mirror_if_there_is_one() {
         for none in [None, Some("")] {
             assert_eq!(image(none), "nginx:latest", "another text would restart the pods of every Foo");

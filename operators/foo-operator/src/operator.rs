@@ -37,7 +37,12 @@ impl Operator for FooOperator {
         let image = desired::image(manager.settings().image_registry.as_deref());
         // As upstream: a Deployment that this Foo does not own is a conflict, even if an earlier Foo of the same name left it.
         manager.add(
-            Controller::of::<Foo>().config(image).owns::<Deployment>().never_adopts().reconcile(controller::reconcile),
+            Controller::of::<Foo>()
+                .config(image)
+                .owns::<Deployment>()
+                .never_adopts()
+                .observes(controller::observe)
+                .reconcile(controller::reconcile),
         );
     }
 }

@@ -1,5 +1,6 @@
 //! The API, `shop.example.com/v1alpha1`. `kubectl explain` prints the doc comments of this module.
 
+#![expect(clippy::duplicated_attributes, reason = "columns have a type each")]
 #![expect(unreachable_pub, reason = "KubeSchema derives through a hidden copy of the struct")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -20,7 +21,13 @@ use workloads::schemas;
     derive = "PartialEq",
     status = "GadgetStatus",
     printcolumn(name = "STATUS", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "MESSAGE",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].message"#,
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GadgetSpec {

@@ -57,6 +57,13 @@ use workloads::{Fence, ImagePullPolicy, SecurityProfile, schemas};
     printcolumn(name = "LAST SUCCESS", type_ = "date", json_path = ".status.lastSuccessfulTime", priority = 1),
     printcolumn(name = "LAST FAILURE", type_ = "date", json_path = ".status.lastFailure.time", priority = 1),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    // Of the same condition as STATUS.
+    printcolumn(
+        name = "MESSAGE",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.reason!="AsExpected")].message"#,
+        priority = 1
+    ),
     selectable = ".spec.suspend",
     selectable = ".spec.timeZone",
     selectable = ".spec.image",

@@ -172,6 +172,11 @@ async fn t11_history_respects_limits_and_reports_last_failure() {
     assert_eq!(status.last_successful_time, Some(at("2037-11-20T17:00:00Z")));
     assert_eq!(status.last_failure.map(|it| it.job), Some(job(NAME, "2037-11-20T16:00:00Z")));
     world.until_event(NAME, "Normal", "SawCompletedJob").await;
+    let wait_for = |result: &str| {
+        let condition = format!("--for=condition=LastRunSucceeded{result}");
+        kubectl(&world, &["wait", &condition, &format!("ct/{NAME}"), "--timeout=0"]);
+    };
+    wait_for("");
 
     let failed = "2037-11-20T18:00:00Z";
     tick(&world, NAME, failed).await;
@@ -180,6 +185,7 @@ async fn t11_history_respects_limits_and_reports_last_failure() {
     let message = format!("job {} failed: BackoffLimitExceeded", job(NAME, failed));
     assert_eq!(condition(&degraded, "Degraded").map(|it| &it.message), Some(&message));
     assert_eq!(condition(&degraded, "LastRunSucceeded").map(|it| &it.message), Some(&message));
+    wait_for("=False");
     assert!(table(&world).contains("LastRunFailed"), "{}", table(&world));
 
     // The cells are ages, which depend on the clock of the API server.
@@ -191,6 +197,7 @@ async fn t11_history_respects_limits_and_reports_last_failure() {
         assert!(!["", "<none>"].contains(&cell), "{column}: {wide}");
         assert!(!table(&world).contains(column), "only in the wide table");
     }
+    assert!(row.trim_end().ends_with(&message), "the reason in STATUS has its message: {wide}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -46,6 +46,13 @@ use workloads::{Fence, schemas};
         priority = 1
     ),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    // Of `Ready` or else of `Synced`, the first that is not true. `Reconciling` and `Stalled` exist only while they are true.
+    printcolumn(
+        name = "MESSAGE",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.status!=\"True\")].message",
+        priority = 1
+    ),
     selectable = ".status.phase",
     selectable = ".status.bookingId",
     selectable = ".spec.from",

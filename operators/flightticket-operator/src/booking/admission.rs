@@ -170,6 +170,11 @@ impl Admission {
         self.shares.values().filter(|share| share.circuit.is_open()).count()
     }
 
+    /// Returns to how many namespaces the provider has last answered that it refuses the credentials.
+    pub(crate) fn refused_credentials(&self) -> usize {
+        self.shares.values().filter(|share| share.refused.is_some()).count()
+    }
+
     /// Forgets what the provider answered to each namespace.
     pub(crate) fn forget_answers(&mut self) {
         self.retain(&BTreeSet::new());
@@ -281,6 +286,7 @@ mod tests {
         let refusal =
             Refusal { why: Why::Credentials, code: "UNAUTHENTICATED".to_owned(), detail: String::new(), status: 401 };
         admission.refused("a", Some("old".to_owned()), &refusal, now);
+        assert_eq!(admission.refused_credentials(), 1);
         let last = now + REFUSED - Duration::from_millis(1);
         assert_eq!(admission.refused_before("b", Some("old"), now), None);
         assert_eq!(admission.refused_before("a", Some("old"), last), Some(refusal.clone()));
@@ -289,6 +295,7 @@ mod tests {
         admission.refused("a", Some("old".to_owned()), &refusal, now);
         assert_eq!(admission.refused_before("a", Some("new"), now), None);
         assert_eq!(admission.refused_before("a", Some("old"), now), None, "a refusal ends with a change of the token");
+        assert_eq!(admission.refused_credentials(), 0);
     }
 
     #[test]

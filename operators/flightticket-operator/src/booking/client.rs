@@ -81,12 +81,16 @@ impl Client {
         Ok(Place { client: self.clone(), namespace: namespace.to_owned() })
     }
 
-    /// Sets the metric of open circuits. `namespaces` are all that have tickets; the others are forgotten.
+    /// Sets the metrics of open circuits and refused credentials. `namespaces` are all that have tickets; the others are forgotten.
     pub(crate) fn report(&self, namespaces: &BTreeSet<Arc<str>>) {
-        let mut admission = self.0.admission.lock();
+        let Inner { admission, metrics, .. } = &*self.0;
+        let mut admission = admission.lock();
         admission.retain(namespaces);
-        let open = i64::try_from(admission.open_circuits()).unwrap_or(i64::MAX);
-        self.0.metrics.circuit_open.with_label_values::<&str>(&[]).set(open);
+        let show = |gauge: &IntGaugeVec, count: usize| {
+            gauge.with_label_values::<&str>(&[]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        };
+        show(&metrics.circuit_open, admission.open_circuits());
+        show(&metrics.credentials_refused, admission.refused_credentials());
     }
 
     /// Forgets what the provider answered to each namespace. To be called when this process sends no requests any more.
@@ -227,6 +231,7 @@ struct Metrics {
     requests: IntCounterVec,
     seconds: HistogramVec,
     circuit_open: IntGaugeVec,
+    credentials_refused: IntGaugeVec,
 }
 
 impl Metrics {
@@ -240,11 +245,14 @@ impl Metrics {
                     each of them.";
         let circuit_open = registry.gauges("flightticket_operator_provider_circuit_open", help, &[]);
         circuit_open.with_label_values::<&str>(&[]).set(0);
+        let help = "Namespaces to which the booking provider has last answered that it refuses the credentials (401).";
+        let credentials_refused = registry.gauges("flightticket_operator_provider_credentials_refused", help, &[]);
+        credentials_refused.with_label_values::<&str>(&[]).set(0);
         for op in Request::OPS {
             // Creates the series at zero: the rate of a series that begins with its first event does not contain that event.
             requests.with_label_values(&[op, "2xx"]);
             seconds.with_label_values(&[op]);
         }
-        Self { requests, seconds, circuit_open }
+        Self { requests, seconds, circuit_open, credentials_refused }
     }
 }

@@ -3,7 +3,10 @@
 use flightticket_operator::{FlightTicket, api::v1::Phase};
 use serde_json::json;
 
-use crate::desk::{Desk, NAME, ticket};
+use crate::{
+    desk::{Desk, NAME, ticket},
+    objects::table,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t06_booked_seats_follow_the_spec_while_seats_are_free() {
@@ -20,7 +23,9 @@ async fn t06_booked_seats_follow_the_spec_while_seats_are_free() {
     let refused = desk.world.until_condition::<FlightTicket>(NAME, "Synced", "False", "ModificationRejected").await;
     assert_eq!(refused.status.as_ref().map(|it| (it.phase, it.number)), Some((Phase::Booked, Some(4))));
     desk.until_booked(NAME).await;
-    desk.world.until_event(NAME, "Warning", "ModificationRejected").await;
+    let said = desk.world.until_event(NAME, "Warning", "ModificationRejected").await;
+    let wide = table(&desk.world, "wide").remove(1).join(" ");
+    assert!(wide.ends_with(&said), "it says why the booking does not match, and not that there is one: {wide}");
     desk.provider.seats("Mumbai", "London", 10).await;
     desk.run("1s"); // a new process checks at once; the test in `in_memory` waits for the five minutes
     desk.until_synced(NAME, 10).await;

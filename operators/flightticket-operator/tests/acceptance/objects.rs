@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::desk::{Desk, NAME, SAMPLE, quiet_world, ticket};
 
 /// Returns the lines of `kubectl get ft -o <output>`, split at blanks.
-fn table(world: &World, output: &str) -> Vec<Vec<String>> {
+pub(crate) fn table(world: &World, output: &str) -> Vec<Vec<String>> {
     let args = ["get", "ft", "--namespace", &world.namespace, "--output", output];
     let answer = world.cluster.kubectl(args).output().expect("kubectl");
     let lines = String::from_utf8_lossy(&answer.stdout).into_owned();
@@ -30,13 +30,15 @@ async fn t01_sample_is_pending_and_then_booked() {
     assert_eq!(lines[0], ["NAME", "STATUS", "FROM", "TO", "NUMBER", "BOOKING", "AGE"]);
     assert_eq!(lines[1][..6], [NAME, "Booked", "Mumbai", "London", "2", id.as_str()]);
     let wide = table(&desk.world, "wide");
-    assert_eq!(wide[0], ["NAME", "STATUS", "FROM", "TO", "NUMBER", "BOOKING", "REASON", "SYNCED", "AGE"]);
+    assert_eq!(wide[0], ["NAME", "STATUS", "FROM", "TO", "NUMBER", "BOOKING", "REASON", "SYNCED", "AGE", "MESSAGE"]);
     assert_eq!(wide[1][..8], [NAME, "Booked", "Mumbai", "London", "2", id.as_str(), "Booked", "UpToDate"]);
+    assert_eq!(wide[1].len(), 9, "the message of a ticket that is well is empty: {wide:?}");
     let metrics = desk.world.operator.as_ref().and_then(Process::metrics).expect("metrics");
     for line in [
         "flightticket_operator_tickets{phase=\"Booked\"} 1",
         "flightticket_operator_provider_requests_total{code=\"2xx\",op=\"create\"} 1",
         "flightticket_operator_provider_circuit_open 0",
+        "flightticket_operator_provider_credentials_refused 0",
         "flightticket_operator_stuck_deletions 0",
     ] {
         assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
@@ -54,7 +56,12 @@ async fn t02_ticket_without_provider_waits_and_is_deletable() {
     let ticket = world.until_condition::<FlightTicket>(NAME, "Ready", "False", "ProviderNotConfigured").await;
     assert_eq!(ticket.metadata.finalizers, None);
     let wide = table(&world, "wide").remove(1);
-    assert_eq!(wide[wide.len() - 3..wide.len() - 1], ["ProviderNotConfigured", "NotBooked"], "{wide:?}");
+    let reason = wide.iter().position(|it| it == "ProviderNotConfigured").unwrap_or_else(|| panic!("{wide:?}"));
+    assert_eq!(wide[reason + 1], "NotBooked", "{wide:?}");
+    let conditions = ticket.status.map(|status| status.conditions).unwrap_or_default();
+    let ready = conditions.iter().find(|it| it.type_ == "Ready").expect("Ready");
+    let message: Vec<&str> = ready.message.split_whitespace().collect();
+    assert!(!message.is_empty() && wide[reason + 3..] == message[..], "after the age: {wide:?}");
     let writes = world.requests().writes();
     world.reconcile_again::<FlightTicket>(NAME).await;
     assert_eq!(world.requests().writes(), writes + 1, "only the write that handles the test's reconcile request");

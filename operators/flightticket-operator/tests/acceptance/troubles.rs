@@ -68,7 +68,8 @@ async fn t11_new_token_is_used_without_a_restart() {
     world.apply(SAMPLE).await;
     world.until_condition::<FlightTicket>(NAME, "Ready", "False", "AuthenticationFailed").await;
     let note = world.until_event(NAME, "Warning", "AuthenticationFailed").await;
-    assert_eq!(note, "The provider refused the credentials (401)");
+    let cure = "an administrator of the operator has to replace it";
+    assert_eq!(note, format!("The provider refused the token of the operator (401); {cure}"));
     std::fs::write(&token, "right-token\n").expect("written");
     world.until_condition::<FlightTicket>(NAME, "Ready", "True", "Booked").await;
     let log = world.operator.as_ref().expect("it runs").log();

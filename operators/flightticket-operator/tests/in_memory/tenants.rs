@@ -109,9 +109,15 @@ async fn refused_credentials_stop_only_their_tenant_until_they_are_accepted() {
     assert_eq!((office.said_in(TROUBLED, "ticket-0").as_str(), office.said_in(OTHER, "ours").as_str()), (said, BOOKED));
     // Those that had a place before the first answer came have sent it too.
     assert!((1..=PLACES).contains(&of_the_crowd), "{of_the_crowd} requests");
+    let reports = |office: &Office, namespaces: u32| {
+        let line = format!("flightticket_operator_provider_credentials_refused {namespaces}");
+        office.scrape().lines().any(|it| it == line)
+    };
+    assert!(reports(&office, 1), "{}", office.scrape());
     office.airline.books().troubles.clear();
     office.pass(Duration::from_mins(2)).await;
     assert_eq!(office.said_in(TROUBLED, "ticket-0"), BOOKED);
+    assert!(reports(&office, 0), "{}", office.scrape());
 }
 
 /// A standby sends no request that could close a circuit again, and another process leads.

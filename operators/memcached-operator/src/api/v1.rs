@@ -51,6 +51,12 @@ pub use metrics::{MetricsSettings, ServiceMonitorSettings};
     ),
     printcolumn(name = "IMAGE", type_ = "string", json_path = ".status.image", priority = 1),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "MESSAGE",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].message"#,
+        priority = 1
+    ),
     selectable = ".spec.size",
     selectable = ".status.image",
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 52")

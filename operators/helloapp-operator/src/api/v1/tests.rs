@@ -83,6 +83,7 @@ fn crd_defines_names_columns_and_scale() {
             (Some("STATUS"), Some(r#".status.conditions[?(@.type=="Ready")].reason"#)),
             (Some("URL"), Some(".status.url")),
             (Some("AGE"), Some(".metadata.creationTimestamp")),
+            (Some("MESSAGE"), Some(r#".status.conditions[?(@.type=="Ready")].message"#)),
         ]
     );
     assert_eq!(

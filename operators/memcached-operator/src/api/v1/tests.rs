@@ -123,6 +123,10 @@ fn crd_defines_names_columns_and_scale() {
             {"name": "STATUS", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"},
             {"name": "IMAGE", "type": "string", "jsonPath": ".status.image", "priority": 1},
             {"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+            {
+                "name": "MESSAGE", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].message",
+                "priority": 1,
+            },
         ])
     );
     assert_eq!(
