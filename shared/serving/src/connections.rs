@@ -32,13 +32,13 @@ impl Connections {
     }
 
     /// Admits a connection. At the limit, cuts one that waits for its client: of the origin with the most connections, the one that
-    /// has waited longest, without a request or during one. Returns `None` if no connection gives way: all are at work, or are of
-    /// other origins with as few connections.
+    /// has waited longest, without a request or during one. If none waits, cuts one at work of an origin that has more connections.
+    /// Returns `None` if no connection gives way: all are at work or of other origins, and no origin has more.
     pub(crate) fn admit(self: &Arc<Self>, origin: Origin) -> Option<ConnectionSlot> {
         let mut open = self.open.lock();
         if open.number >= self.limit {
             self.observer.dropped(Dropped::Full);
-            let (of, id) = open.longest_waiting(origin)?;
+            let (of, id) = open.longest_waiting(origin).or_else(|| open.newest_of_a_crowd(origin))?;
             open.cut(of, id);
         }
         open.last += 1;
@@ -74,6 +74,15 @@ impl Open {
             let waiting = self.of[&of].iter().filter_map(|(id, it)| Some((it.waiting_since()?, *id)));
             waiting.min().map(|(_, id)| (of, id))
         })
+    }
+
+    /// The connection to cut for one more of this origin if none waits for its client. Clients decide how many of their requests are
+    /// at work, so a crowd at work must not keep out others either. After the change, its origin has at least as many as this one.
+    fn newest_of_a_crowd(&self, origin: Origin) -> Option<(Origin, u64)> {
+        let own = self.of.get(&origin).map_or(0, HashMap::len);
+        let (crowd, connections) = self.of.iter().max_by_key(|(of, connections)| (connections.len(), **of))?;
+        let newest = *connections.keys().max()?;
+        (connections.len() > own + 1).then_some((*crowd, newest))
     }
 
     /// The connection to cut for the memory of another one, among those that have waited since this time.
@@ -179,6 +188,23 @@ mod tests {
         let _work = crowd.each_ref().map(|it| it.activity.begin());
         assert!(admit("10.0.0.1").is_none());
         assert!(!is_cut(&waits));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_at_work_gives_way_to_another_address() {
+        let connections = connections(4);
+        let admit = |address| connections.admit(origin(address));
+        let crowd = ["10.0.0.1"; 4].map(|it| admit(it).expect("a place"));
+        let _crowd_at_work = crowd.each_ref().map(|it| it.activity.begin());
+        let cut = || crowd.iter().map(is_cut).collect::<Vec<_>>();
+        let first = admit("10.0.0.2").expect("the crowd has more");
+        let _at_work = first.activity.begin();
+        assert_eq!(cut(), [false, false, false, true], "the newest");
+        let second = admit("10.0.0.2").expect("the crowd still has more");
+        let _too = second.activity.begin();
+        assert_eq!(cut(), [false, false, true, true]);
+        assert!(admit("10.0.0.2").is_none(), "both have as many");
+        assert_eq!(cut(), [false, false, true, true]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,8 +12,9 @@
 //!
 //! Reading order: [`Listener`] accepts connections, `connection` serves one of them, `activity` knows how long it may stay in
 //! which state, `connections` which one gives way to others, `budget` how much memory all requests may use, `origin` who shares
-//! these with others, and [`Body`] is what a handler reads. [`Certificates`] and [`ClientAuthorities`] are the parts of TLS that
-//! can change, [`Tls`] is its configuration, and [`Observer`] receives events.
+//! these with others, and [`Body`] is what a handler reads. Handlers whose work takes long share [`Places`] in the same way.
+//! [`Certificates`] and [`ClientAuthorities`] are the parts of TLS that can change, [`Tls`] is its configuration, and [`Observer`]
+//! receives events.
 #![deny(missing_docs)]
 
 mod activity;
@@ -30,6 +31,7 @@ mod limits;
 mod listener;
 mod observer;
 mod origin;
+mod places;
 mod response;
 mod socket;
 mod tls;
@@ -44,6 +46,7 @@ pub use limits::{Http2, Limits};
 pub use listener::{Drained, Listener};
 pub use observer::{Dropped, Observer};
 pub use origin::Origin;
+pub use places::{Place, Places};
 pub use socket::parse_address;
 pub use tls::{CipherSuites, MinVersion, Tls, TlsError};
 

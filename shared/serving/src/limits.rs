@@ -32,7 +32,8 @@ pub struct Limits {
     /// a long answer, not to the whole.
     pub write: Duration,
     /// Open connections. For one more, a connection of the address that has the most is closed (of IPv6, of the network of 64
-    /// bits): the one that has waited for its client for the longest time.
+    /// bits): the one that has waited for its client for the longest time. If none waits, one at work of an address that has more
+    /// than the new client.
     pub connections: usize,
     /// How long running requests may go on after the stop.
     pub drain: Duration,

@@ -223,7 +223,9 @@ fn convert_one(
             )));
         };
         let object: Value = serde_json::from_str(raw.get()).map_err(broken)?;
-        let metadata = object["metadata"].clone();
+        // The API server refuses a conversion that changes other metadata than labels and annotations.
+        let identity = ["name", "namespace", "uid", "generateName"];
+        let before = identity.map(|key| object["metadata"][key].clone());
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| convert(object, version)));
         let result = caught.unwrap_or_else(|_| {
             *outcome = Outcome::Panicked;
@@ -231,9 +233,7 @@ fn convert_one(
         });
         let mut converted = result.map_err(|why| brief(format_args!("\"{name}\" cannot become {wanted}: {why}")))?;
         converted["apiVersion"] = json!(wanted);
-        // The API server refuses a conversion that changes other metadata than labels and annotations.
-        let identity = ["name", "namespace", "uid", "generateName"];
-        if identity.iter().any(|key| converted["metadata"][key] != metadata[key]) {
+        if identity.map(|key| converted["metadata"][key].clone()) != before {
             return Err(brief(format_args!("\"{name}\" would change its identity when it becomes {wanted}")));
         }
         to_raw_value(&converted).map_err(broken)

@@ -27,6 +27,7 @@ mod configuration;
 mod conversion;
 #[cfg(test)]
 mod fuzzing;
+mod memory;
 mod object;
 mod observer;
 mod review;

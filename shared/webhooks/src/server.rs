@@ -8,7 +8,7 @@ use std::{
 
 use api_errors::chain;
 use axum::{
-    Router,
+    Extension, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, State},
     http::{StatusCode, header},
@@ -18,12 +18,12 @@ use axum::{
 use certificates::{CertificateManager, Pair, Round, has_expired};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serving::{Certificates, Limits, Listener, Tls};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use serving::{Certificates, Limits, Listener, Origin, Peer, Tls};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     CONVERT, Observer, Webhook, Work, answer, conversion,
+    memory::{LONG_REVIEWS, Memory, is_long},
     review::{Malformed, Outcome},
     selfcheck,
     trust::Trust,
@@ -34,15 +34,6 @@ use crate::{
 const BODY: usize = 7 * 1024 * 1024;
 /// The most connections. The API server needs a few. Each one may hold 64 KiB of an unfinished handshake.
 const CONNECTIONS: usize = 256;
-/// Bytes of memory that all long reviews at work may need together, by [`weight`].
-const REVIEWING: usize = 40 * 1024 * 1024;
-/// The same for all other reviews: they never wait for a long one.
-const REVIEWING_SHORT: usize = 8 * 1024 * 1024;
-/// How long a review waits for its part of this memory. With the chart's default, the API server waits five seconds for the answer,
-/// which includes the time in which the body arrives and the review itself.
-const REVIEW_WAIT: Duration = Duration::from_secs(2);
-/// A review that needs more memory than this also takes more time than other requests should wait for: it is a long one.
-const LONG: u32 = 1024 * 1024;
 /// The interval of self-checks with a certificate from a folder.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval of checks while the folder has no certificate yet, or the self-check fails.
@@ -267,39 +258,17 @@ struct Hook {
     observer: Arc<dyn Observer>,
 }
 
-/// The free memory for reviews, of all paths together, in bytes.
-#[derive(Clone)]
-struct Memory {
-    short: Arc<Semaphore>,
-    long: Arc<Semaphore>,
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        let [short, long] = [REVIEWING_SHORT, REVIEWING].map(|bytes| Arc::new(Semaphore::new(bytes)));
-        Self { short, long }
-    }
-}
-
-impl Memory {
-    /// Takes this many bytes for a review, as soon as they are free. Returns `None` if that takes too long.
-    async fn take(&self, bytes: u32) -> Option<OwnedSemaphorePermit> {
-        let free = if is_long(bytes) { &self.long } else { &self.short };
-        tokio::time::timeout(REVIEW_WAIT, free.clone().acquire_many_owned(bytes)).await.ok()?.ok()
-    }
-}
-
-/// Whether a review that needs this many bytes is a long one.
-fn is_long(bytes: u32) -> bool {
-    bytes > LONG
-}
-
-async fn serve_review(State(hook): State<Hook>, headers: axum::http::HeaderMap, body: Bytes) -> Response {
+async fn serve_review(
+    State(hook): State<Hook>,
+    peer: Option<Extension<Peer>>,
+    headers: axum::http::HeaderMap,
+    body: Bytes,
+) -> Response {
     hook.observer.started(&hook.path);
     let started = std::time::Instant::now();
     let json = headers.get(header::CONTENT_TYPE).is_some_and(|it| it.as_bytes().starts_with(b"application/json"));
     let response = if json {
-        review(&hook, body).await
+        review(&hook, body, peer.map(|Extension(peer)| peer.address.into())).await
     } else {
         respond(&hook, Err(Malformed("expected Content-Type: application/json".to_owned())))
     };
@@ -307,15 +276,15 @@ async fn serve_review(State(hook): State<Hook>, headers: axum::http::HeaderMap, 
     response
 }
 
-/// Reviews a body when there is memory for it.
-async fn review(hook: &Hook, body: Bytes) -> Response {
+/// Reviews a body of a client of this origin when there is memory for it.
+async fn review(hook: &Hook, body: Bytes, of: Option<Origin>) -> Response {
     let weight = if *hook.path == *CONVERT { weight::of_conversion(&body) } else { weight::of_admission(&body) };
-    let Some(wanted) = u32::try_from(weight).ok().filter(|_| weight <= REVIEWING) else {
+    let Some(wanted) = u32::try_from(weight).ok().filter(|_| weight <= LONG_REVIEWS) else {
         let why =
-            format!("the review would need {weight} bytes of memory, more than the {REVIEWING} of all long reviews");
+            format!("the review would need {weight} bytes of memory, more than the {LONG_REVIEWS} of all long reviews");
         return (StatusCode::PAYLOAD_TOO_LARGE, why).into_response();
     };
-    let Some(memory) = hook.memory.take(wanted).await else {
+    let Some((memory, _place)) = hook.memory.take(wanted, of).await else {
         return ([(header::RETRY_AFTER, "1")], StatusCode::SERVICE_UNAVAILABLE).into_response();
     };
     let of_task = hook.clone();
@@ -448,18 +417,5 @@ mod tests {
         }
         sleep(Duration::from_secs(2)).await;
         assert_eq!(health.check(), Ok(None));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn short_reviews_do_not_wait_for_long_ones() {
-        let memory = Memory::default();
-        let all = memory.take(u32::try_from(REVIEWING).expect("32 bits")).await;
-        assert!(all.is_some());
-        let begun = Instant::now();
-        assert!(memory.take(LONG).await.is_some());
-        assert_eq!(begun.elapsed(), Duration::ZERO);
-        assert!(memory.take(LONG + 1).await.is_none(), "there is no memory for a second long one");
-        drop(all);
-        assert!(memory.take(LONG + 1).await.is_some());
     }
 }

@@ -1,10 +1,16 @@
 //! How much memory the review of a body needs, from its text alone. A client may send millions of values in a few megabytes.
 
 /// Bytes that one value or key may take: as a field of a typed object, and in the JSON trees before and after a change.
-const VALUE: usize = 160;
-/// Bytes that an object or a list may take as an element of a list, however short its text is: a typed element has room for all its
-/// fields, and derived decoders also take a list for an object. The largest elements of the Kubernetes API are a volume and a
-/// container.
+const VALUE: usize = 240;
+/// Bytes that an object with keys takes besides: each of these three has a node of a map for it, with room for eleven keys. A typed
+/// object has such maps too, because some fields hold any JSON, as `metadata.managedFields[].fieldsV1` does.
+const MAP: usize = 2048;
+/// Objects and lists around each other, of which a tree may have this many: a decoder refuses 128, and begins anew at the object of
+/// a review.
+const DEEPEST: usize = 160;
+/// Bytes that an object or a list may take as an element of a list, with its own maps, however short its text is: a typed element has
+/// room for all its fields, and derived decoders also take a list for an object. The largest elements of the Kubernetes API are a
+/// volume and a container.
 const ELEMENT: usize = 4096;
 /// Copies of the text that exist at once: the body, decoded strings, the answer. The answer of a conversion may be longer than the
 /// text, within the limits in [`crate::conversion`]; one of the smallest Memcacheds is nearly twice as long.
@@ -32,14 +38,23 @@ fn heaviest(text: &[u8], outside: usize) -> usize {
     // One bit for each object (0) and list (1) around this place, the innermost one last. A decoder refuses more than 128.
     let mut lists = 0_u128;
     let (mut in_string, mut escaped) = (false, false);
+    // Right behind the beginning of an object that is no element of a list.
+    let mut begun = false;
     for byte in text {
+        if begun && !byte.is_ascii_whitespace() {
+            let is_map = *byte == b'"' && depth <= DEEPEST;
+            bytes = bytes.saturating_add(if is_map { MAP } else { 0 });
+            begun = false;
+        }
         match *byte {
             _ if escaped => escaped = false,
             b'\\' if in_string => escaped = true,
             b'"' => in_string = !in_string,
             _ if in_string => {}
             b'{' | b'[' => {
-                bytes = bytes.saturating_add(if lists & 1 == 1 { ELEMENT } else { VALUE });
+                let is_element = lists & 1 == 1;
+                bytes = bytes.saturating_add(if is_element { ELEMENT } else { VALUE });
+                begun = *byte == b'{' && !is_element;
                 depth += 1;
                 lists = lists << 1 | u128::from(*byte == b'[');
             }
@@ -68,24 +83,34 @@ mod tests {
 
     #[test]
     fn values_and_keys_are_counted_outside_of_strings() {
-        for (text, values) in [
-            ("", 0),
-            ("1", 0),
-            ("[1,2]", 2),
-            ("{\"a\":1}", 2),
-            ("{\"a\":\"[,:{\\\"[,\",\"b\":[1,2,3]}", 7),
-            ("\"[[[", 0),
-            ("]]]]", 0),
+        for (text, values, maps) in [
+            ("", 0, 0),
+            ("1", 0, 0),
+            ("[1,2]", 2, 0),
+            ("{\"a\":1}", 2, 1),
+            ("{\"a\":\"[,:{\\\"[,\",\"b\":[1,2,3]}", 7, 1),
+            ("\"[[[", 0, 0),
+            ("]]]]", 0, 0),
         ] {
-            assert_eq!(heaviest(text.as_bytes(), 0), values * VALUE, "{text}");
+            assert_eq!(heaviest(text.as_bytes(), 0), values * VALUE + maps * MAP, "{text}");
         }
+    }
+
+    #[test]
+    fn maps_of_few_keys_weigh_as_much_as_their_nodes() {
+        assert_eq!(heaviest(b"{\"a\":{\"\":0},\"b\":{ \"\":0,\"c\":0}}", 0), 10 * VALUE + 3 * MAP);
+        assert_eq!(heaviest(b"{\"a\":{},\"b\":{\n}}", 0), 6 * VALUE + MAP, "a map without keys has no node");
+        let deep = "{\"a\":".repeat(20_000);
+        assert_eq!(heaviest(deep.as_bytes(), 0), 20_000 * 2 * VALUE + DEEPEST * MAP, "no decoder goes deeper");
+        let node = 11 * (size_of::<String>() + size_of::<serde_json::Value>()) + 2 * size_of::<usize>();
+        assert!(3 * node <= MAP, "{node}");
     }
 
     #[test]
     fn objects_in_lists_weigh_as_much_as_typed_elements_may() {
         assert_eq!(heaviest(b"[{},[]]", 0), 2 * VALUE + 2 * ELEMENT);
-        assert_eq!(heaviest(b"{\"a\":[{\"b\":{}}]}", 0), 5 * VALUE + ELEMENT);
-        assert_eq!(heaviest(b"{\"a\":{},\"b\":{}}", 0), 6 * VALUE, "the values of a map are not elements");
+        assert_eq!(heaviest(b"{\"a\":[{\"b\":{}}]}", 0), 5 * VALUE + ELEMENT + MAP);
+        assert_eq!(heaviest(b"{\"a\":{},\"b\":{}}", 0), 6 * VALUE + MAP, "the values of a map are not elements");
         for size in [
             size_of::<Volume>(),
             size_of::<Container>(),
@@ -105,7 +130,7 @@ mod tests {
         assert_eq!(one, 4 * VALUE + ELEMENT);
         assert_eq!(heaviest(review("{\"a\":1},{\"a\":[1,2,3]},{\"b\":2}").as_bytes(), 3), one);
         assert!(
-            heaviest(review(&"0,".repeat(1000)).as_bytes(), 3) < 10 * VALUE,
+            heaviest(review(&"0,".repeat(1000)).as_bytes(), 3) < 10 * VALUE + MAP,
             "these are objects of one value, and the results are written one after the other"
         );
     }

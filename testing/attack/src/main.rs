@@ -10,7 +10,8 @@ use clap::{Parser, Subcommand};
 /// Attack our own servers on loopback, without credentials, while an honest client measures their answers
 ///
 /// Each round starts a server as a process of its own, attacks it, and prints the peak of its memory beside the limit of the
-/// chart, how many honest requests were answered, how long half of them and 99 % of them took, and whether the server ended.
+/// chart, how many honest requests were answered, and how long half of them and 99 % of them took. Below it are the reasons why an
+/// attack wins, such as the end of the server.
 #[derive(Parser)]
 #[command(name = "attack", bin_name = "cargo xtask attack", max_term_width = 120)]
 struct Args {
@@ -95,7 +96,7 @@ async fn run(args: Args) -> Result<ExitCode> {
             judges_times: true,
         };
         let outcome = outcome.run(&programs).await?;
-        println!("{}", outcome.line());
+        println!("{}", outcome.row());
         let defeats = outcome.defeats();
         for why in &defeats {
             println!("    the attack wins: {why}");

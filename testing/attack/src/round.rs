@@ -38,16 +38,16 @@ pub struct Round {
 /// What a round has measured.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The attack and the target.
-    pub name: String,
+    /// The name of the attack.
+    pub attack: &'static str,
+    /// The name of the target.
+    pub target: &'static str,
     /// The peak of the target's resident memory, in bytes.
     pub peak: u64,
     /// The target's memory limit in the chart, in bytes.
     pub limit: u64,
     /// Whether the target ended during the attack.
     pub has_ended: bool,
-    /// Attempts of all attackers.
-    pub attempts: usize,
     /// Times of honest answers, from the shortest.
     pub times: Vec<Duration>,
     /// Why honest requests failed.
@@ -66,15 +66,15 @@ impl Round {
         aim.end = Instant::now() + lasts;
         let honest = aim.of_honest_client();
         let attackers = tokio::task::spawn_blocking(move || attack_on_one_thread(attack, &aim, addresses));
-        let (attempts, Measured { mut times, failures }) = tokio::join!(attackers, honest::measure(&honest));
-        let attempts = attempts??;
+        let (attacked, Measured { mut times, failures }) = tokio::join!(attackers, honest::measure(&honest));
+        attacked??;
         times.sort_unstable();
         Ok(Outcome {
-            name: format!("{} on {}", attack.name, target.name()),
+            attack: attack.name,
+            target: target.name(),
             limit: memory::limit(target)?,
             has_ended: program.has_ended(),
             peak: program.peak().unwrap_or_default(),
-            attempts,
             times,
             failures,
             judges_times,
@@ -82,25 +82,22 @@ impl Round {
     }
 }
 
-/// Runs all attackers until the end of the round on this thread, so that they use one processor at most. Returns the number of
-/// their attempts.
-fn attack_on_one_thread(attack: &Attack, aim: &Aim, addresses: u8) -> Result<usize> {
+/// Runs all attackers until the end of the round on this thread, so that they use one processor at most.
+fn attack_on_one_thread(attack: &Attack, aim: &Aim, addresses: u8) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let aims: Vec<_> = (0..attack.attackers).map(|number| aim.of_attacker(number, addresses)).collect();
-    Ok(runtime.block_on(join_all(aims.iter().map(|aim| repeat(attack, aim)))).into_iter().sum())
+    runtime.block_on(join_all(aims.iter().map(|aim| repeat(attack, aim))));
+    Ok(())
 }
 
-/// Repeats an attack until the end of the round, and returns the number of attempts.
-async fn repeat(attack: &Attack, aim: &Aim) -> usize {
-    let mut attempts = 0;
+/// Repeats an attack until the end of the round.
+async fn repeat(attack: &Attack, aim: &Aim) {
     while Instant::now() < aim.end {
-        attempts += 1;
         // The server may refuse or end the connection at any moment, which is its right.
         if timeout_at(aim.end, (attack.once)(aim.clone())).await.is_ok_and(|result| result.is_err()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    attempts
 }
 
 impl Outcome {
@@ -130,17 +127,56 @@ impl Outcome {
         self.times.get(rank).copied().unwrap_or_default()
     }
 
-    /// A line of the table below [`HEAD`](Self::HEAD).
-    pub fn line(&self) -> String {
-        let Self { name, peak, limit, attempts, times, .. } = self;
+    /// A row of the table below [`HEAD`](Self::HEAD).
+    pub fn row(&self) -> String {
+        let Self { attack, target, peak, limit, times, failures, .. } = self;
         let [half, most] = [50, 99].map(|percent| format!("{} ms", self.percentile(percent).as_millis()));
-        let (answered, all) = (times.len(), times.len() + self.failures.len());
-        let memory = format!("{} of {} MiB", peak >> 20, limit >> 20);
-        let restarts = u8::from(self.has_ended);
-        format!("{name:<40} {memory:>15} {answered:>6}/{all:<6} {half:>8} {most:>8} {restarts:>8} {attempts:>9}")
+        let (answered, all) = (times.len(), times.len() + failures.len());
+        let (peak, limit) = (peak >> 20, limit >> 20);
+        format!("| `{attack}` | {target} | {peak} of {limit} MiB | {answered} of {all} | {half} | {most} |")
     }
 
-    /// The head of the table.
-    pub const HEAD: &str =
-        "attack                                       peak memory   answered      p50      p99 restarts  attempts";
+    /// The head of the table, which is Markdown, so that `README.md` has the output as it is.
+    pub const HEAD: &str = "| Attack | Target | Peak | Honest answered | p50 | p99 |\n|---|---|---|---|---|---|";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attacks::ATTACKS;
+
+    fn outcome(times: &[u64]) -> Outcome {
+        Outcome {
+            attack: "slow-heads",
+            target: Target::Webhooks.name(),
+            peak: 28 << 20,
+            limit: 128 << 20,
+            has_ended: false,
+            times: times.iter().map(|it| Duration::from_millis(*it)).collect(),
+            failures: vec!["no connection".to_owned()],
+            judges_times: true,
+        }
+    }
+
+    #[test]
+    fn row_has_the_columns_of_the_head() {
+        let row = outcome(&[3, 4, 24]).row();
+        assert_eq!(row, "| `slow-heads` | webhooks | 28 of 128 MiB | 3 of 4 | 4 ms | 24 ms |");
+        assert!(Outcome::HEAD.lines().all(|line| line.matches('|').count() == row.matches('|').count()));
+    }
+
+    /// A new measurement is a copy of the output.
+    #[test]
+    fn table_of_the_readme_has_a_row_for_each_attack_and_target() {
+        let readme = include_str!("../README.md");
+        let (_, table) = readme.split_once(Outcome::HEAD).expect("the table of the README");
+        let rows = table.trim_start().lines().take_while(|line| line.starts_with('|'));
+        let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+        let named: Vec<_> = cells.map(|cells| (cells[1].to_owned(), cells[2])).collect();
+        let mut expected = Vec::new();
+        for attack in ATTACKS {
+            expected.extend(attack.targets.iter().map(|target| (format!("`{}`", attack.name), target.name())));
+        }
+        assert_eq!(named, expected);
+    }
 }

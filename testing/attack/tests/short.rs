@@ -7,15 +7,16 @@ use attack::{ATTACKS, Outcome, Programs, Round};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attack_stops_a_server() {
     let programs = Programs::Libraries(env!("CARGO_BIN_EXE_attack").into());
-    let (mut lines, mut defeats) = (vec![Outcome::HEAD.to_owned()], Vec::new());
+    let (mut rows, mut defeats) = (vec![Outcome::HEAD.to_owned()], Vec::new());
     for attack in ATTACKS {
         for target in attack.targets {
             let lasts = Duration::from_secs(1);
             let round = Round { attack, target: *target, lasts, addresses: 1, judges_times: false };
             let outcome = round.run(&programs).await.expect("a round");
-            lines.push(outcome.line());
-            defeats.extend(outcome.defeats().into_iter().map(|why| format!("{}: {why}", outcome.name)));
+            rows.push(outcome.row());
+            let name = format!("{} on {}", outcome.attack, outcome.target);
+            defeats.extend(outcome.defeats().into_iter().map(|why| format!("{name}: {why}")));
         }
     }
-    assert!(defeats.is_empty(), "{}\n\n{}", defeats.join("\n"), lines.join("\n"));
+    assert!(defeats.is_empty(), "{}\n\n{}", defeats.join("\n"), rows.join("\n"));
 }

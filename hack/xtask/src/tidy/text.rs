@@ -63,7 +63,7 @@ const UNPINNED: &[(&str, &str, &str)] = &[
     ("hack/scaffold/project/Dockerfile", "rust:1.95-bookworm", ONLY_THE_COMPILER),
 ];
 const ONLY_THE_COMPILER: &str = "releases are not built by it, only compiled programs leave it, and no task here reaches its registry \
-                                 to learn the digest; whoever builds can give one";
+                                 to learn the digest; a user who builds can give one";
 
 pub(super) fn images_are_pinned(files: &[File]) -> Vec<Finding> {
     let advice = "name the digest behind the tag: the owner of an image can move its tags; or give a reason in \

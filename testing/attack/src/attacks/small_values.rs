@@ -18,18 +18,22 @@ async fn once(aim: Aim) -> Result<()> {
     let mut stream = aim.connect().await?;
     let post = aim.requests.any_post();
     let is_conversion = post.starts_with("POST /convert ");
-    let (field, value) = if is_conversion { CONVERTED } else { REVIEWED[fastrand::usize(..REVIEWED.len())] };
     // A server refuses more values than it has memory for, so each order of magnitude has to be tried.
-    let values = (fastrand::usize(LARGEST / 2..LARGEST - 1024) >> fastrand::u32(..9)) / (value.len() + 1);
-    let list = format!("[{value}{}]", format!(",{value}").repeat(values));
-    let body = if is_conversion { conversion(&list) } else { review(field, &list) };
+    let bytes = fastrand::usize(LARGEST / 2..LARGEST - 1024) >> fastrand::u32(..9);
+    let body = match REVIEWED.get(fastrand::usize(..=REVIEWED.len())) {
+        _ if is_conversion => conversion(&list_of(CONVERTED, bytes)),
+        Some((field, value)) => review(field, &list_of(value, bytes)),
+        None => review(WITH_ANY_JSON, &maps(bytes)),
+    };
     stream.write_all(Requests::with_body(&post, &body).as_bytes()).await?;
     aim.hold(stream).await;
     Ok(())
 }
 
-/// The objects have the wanted version, so that the server reads the whole list.
-const CONVERTED: (&str, &str) = ("objects", "{\"apiVersion\":\"a/v1\"}");
+/// An object that has the wanted version, so that the server reads the whole list.
+const CONVERTED: &str = "{\"apiVersion\":\"a/v1\"}";
+/// A list whose elements have a field that may hold any JSON.
+const WITH_ANY_JSON: &str = "metadata.managedFields";
 /// A list that only the kind of [`crate::serve`] has.
 const OF_LIBRARY: &str = "spec.numbers";
 /// Lists of our kinds, and of every object, whose elements need more memory than text.
@@ -42,6 +46,18 @@ const REVIEWED: [(&str, &str); 7] = [
     ("metadata.ownerReferences", "{}"),
     ("metadata.managedFields", "{}"),
 ];
+
+/// A list of about this many bytes, all of whose elements are this value.
+fn list_of(value: &str, bytes: usize) -> String {
+    format!("[{value}{}]", format!(",{value}").repeat(bytes / (value.len() + 1)))
+}
+
+/// A list of one element with about this many bytes of maps that have a single key.
+fn maps(bytes: usize) -> String {
+    const LENGTH: usize = 14;
+    let maps: Vec<String> = (0..bytes / LENGTH).map(|n| format!("\"{n:x}\":{{\"\":0}}")).collect();
+    format!("[{{\"fieldsV1\":{{{}}}}}]", maps.join(","))
+}
 
 /// A review of an object with this field, which has dots between its parts.
 fn review(field: &str, list: &str) -> String {
@@ -65,8 +81,10 @@ mod tests {
             let list = &object.pointer(&format!("/{}", field.replace('.', "/"))).expect("the field");
             assert_eq!((&body["kind"], list.as_array().map(Vec::len)), (&"AdmissionReview".into(), Some(1)), "{field}");
         }
-        let (_, value) = CONVERTED;
-        let body: Value = serde_json::from_str(&conversion(&format!("[{value}]"))).expect("JSON");
+        let body: Value = serde_json::from_str(&review(WITH_ANY_JSON, &maps(100))).expect("JSON");
+        let fields = &body["request"]["object"]["metadata"]["managedFields"][0]["fieldsV1"];
+        assert_eq!((&fields["0"], &fields["6"]), (&serde_json::json!({"": 0}), &serde_json::json!({"": 0})));
+        let body: Value = serde_json::from_str(&conversion(&list_of(CONVERTED, 0))).expect("JSON");
         assert_eq!(body["request"]["objects"][0]["apiVersion"], body["request"]["desiredAPIVersion"]);
     }
 
