@@ -244,7 +244,8 @@ impl Checks {
         if *change.resource == *self.subject.resource() {
             if let (Some(before), Some(after)) = (&change.before, &change.after) {
                 // The operator may not know what it wrote itself: without an answer, only the watch brings it, later.
-                let is_unsure = network.has_lost_answers(&change.key, IN_FLIGHT);
+                let Change { writer, resource, key, .. } = change;
+                let is_unsure = network.has_lost_answers(writer, resource, key, IN_FLIGHT);
                 return self.check_status(before, after, is_unsure);
             }
         } else if self.subject.children().contains(&&*change.resource) {
@@ -429,3 +430,6 @@ fn is_current(object: &Value) -> bool {
         && status["observedGeneration"] == metadata["generation"]
         && metadata["deletionTimestamp"].is_null()
 }
+
+#[cfg(test)]
+mod tests;

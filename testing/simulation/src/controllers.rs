@@ -1,5 +1,5 @@
-//! The controllers of the cluster besides the operator. They give pods to Deployments and Jobs, make pods ready, and collect
-//! children without an owner.
+//! The controllers of the cluster besides the operator. They give pods to Deployments and Jobs, make pods ready, count the servers
+//! of `DaemonSets`, and collect children without an owner.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,6 +17,8 @@ use crate::{
     disturbance::Act,
     objects::{is_about_leadership, text},
 };
+
+mod daemon_sets;
 
 pub(crate) const DEPLOYMENTS: &str = "deployments.apps";
 const JOBS: &str = "jobs.batch";
@@ -149,9 +151,9 @@ impl Controllers {
         state.failing.clear();
     }
 
-    /// Whether all Deployments are rolled out, and no Job runs.
+    /// Whether all Deployments and `DaemonSets` are rolled out, and no Job runs.
     pub(crate) fn are_settled(&self) -> bool {
-        self.are_rolled_out() && self.model.objects(JOBS).iter().all(is_finished)
+        self.are_rolled_out() && self.are_served() && self.model.objects(JOBS).iter().all(is_finished)
     }
 
     fn are_rolled_out(&self) -> bool {
@@ -186,6 +188,7 @@ impl Controllers {
             }
         }
         self.expire_jobs(&mut state, now);
+        self.serve(&mut state, now);
         // The kubelet runs pods without an owner too, such as those of a Job that a user deleted without its pods.
         let mut is_starting = false;
         for pod in self.model.objects("pods").iter().filter(|pod| is_orphan(pod)) {

@@ -29,6 +29,8 @@ mod stage;
 mod stalls;
 mod subject;
 mod terms;
+#[cfg(test)]
+mod toy;
 mod trace;
 mod users;
 mod world;

@@ -46,10 +46,10 @@ struct State {
     effects: Effects,
     /// Until then, the API server is down.
     away_until: Duration,
-    /// When the last of all troubles ends.
+    /// When the last effect that troubles have had so far ends.
     troubled_until: Duration,
-    /// When an answer about each object was last lost, by "namespace/name".
-    lost: BTreeMap<String, Duration>,
+    /// When an answer about each object was last lost, by resource and "namespace/name".
+    lost: BTreeMap<(String, String), Duration>,
     /// When each watch last fell silent, by client and resource.
     silent: BTreeMap<(String, String), Duration>,
     /// When each process last sent a request for the lease.
@@ -126,18 +126,16 @@ impl Network {
         self.state().armed.push(Armed { number, phase, awaited });
     }
 
-    /// Begins a disturbance that lasts for a while. `about` is the resource or the process that it concerns.
+    /// Begins a disturbance that lasts for a while. `about` is the resource or the process that it concerns. It hinders the
+    /// operator only when it meets a request or a watch event.
     pub(crate) fn begin(&self, disturbance: &Disturbance, about: String) {
         let until = self.trace.now() + disturbance.lasts();
-        let mut state = self.state();
-        state.troubled_until = state.troubled_until.max(until);
-        state.troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, about });
+        self.state().troubles.push(Trouble { act: disturbance.act, until, seed: disturbance.seed, about });
     }
 
     /// Counts the end of a process as trouble: until its successor leads, no process mends what other clients change.
     pub(crate) fn process_ends(&self) {
-        let mut state = self.state();
-        state.troubled_until = state.troubled_until.max(self.trace.now());
+        self.state().hinder(self.trace.now());
     }
 
     /// Takes the API server down for a while, which a restore of etcd requires. A watch that ends meanwhile cannot simply
@@ -145,7 +143,7 @@ impl Network {
     pub(crate) fn restart(&self) {
         let (until, mut state) = (self.trace.now() + AWAY, self.state());
         state.away_until = until;
-        state.troubled_until = state.troubled_until.max(until);
+        state.hinder(until);
     }
 
     /// Ends all troubles, and drops the disturbances that still wait for a request.
@@ -155,7 +153,7 @@ impl Network {
         state.armed.clear();
     }
 
-    /// Whether there was no trouble for this long.
+    /// Whether no trouble has had an effect for this long.
     pub(crate) fn is_calm_for(&self, time: Duration) -> bool {
         self.trace.now() >= self.state().troubled_until + time
     }
@@ -169,10 +167,21 @@ impl Network {
         self.state().effects.clone()
     }
 
-    /// Whether an answer about this object was lost so that the operator may not know what it has written: within this time, or
-    /// earlier if a watch has been silent since.
-    pub(crate) fn has_lost_answers(&self, object: &str, within: Duration) -> bool {
-        self.state().may_not_know(self.trace.now(), object, within)
+    /// How often requests and watch events have met a trouble.
+    pub(crate) fn suffered(&self) -> u64 {
+        let state = self.state();
+        state.effects.iter().filter(|((act, _), _)| act.is_of_network()).map(|(_, count)| count).sum()
+    }
+
+    /// Whether an answer about this object was lost so that this process may not know what the operator has written: within this
+    /// time, or earlier if the process' own watch of the resource has been silent since.
+    pub(crate) fn has_lost_answers(&self, process: &str, resource: &str, object: &str, within: Duration) -> bool {
+        self.state().may_not_know(self.trace.now(), process, resource, object, within)
+    }
+
+    /// Whether a watch of this resource is silent, so that a process may not know what has changed.
+    pub(crate) fn has_silent_watch(&self, resource: &str) -> bool {
+        self.state().is_silent(self.trace.now(), resource)
     }
 
     /// When this process last sent a request for the lease.
@@ -218,8 +227,15 @@ impl State {
         self.troubles.iter().filter(|trouble| acts.contains(&trouble.act)).cloned().collect()
     }
 
-    fn suffer(&mut self, act: Act) {
+    /// Counts an effect of a disturbance, which lasts for this time.
+    fn suffer(&mut self, now: Duration, act: Act, time: Duration) {
         *self.effects.entry((act, Phase::AnyTime)).or_default() += 1;
+        self.hinder(now + time);
+    }
+
+    /// Takes in that something hinders the operator until then.
+    fn hinder(&mut self, until: Duration) {
+        self.troubled_until = self.troubled_until.max(until);
     }
 
     /// Counts a request. Returns the limit that it exceeds, if any.
@@ -258,6 +274,7 @@ impl State {
         }
         let troubles =
             [Act::Quota, Act::Refusals, Act::LostRequests, Act::LostAnswers, Act::Isolation, Act::SlowRequests];
+        let mut held = Duration::ZERO;
         for trouble in self.troubles(now, &troubles) {
             let happens = self.rng.u8(..100) < 60;
             if !is_handled(&due) {
@@ -283,13 +300,15 @@ impl State {
                     self.lose(now, request);
                 }
                 Act::SlowRequests => {
-                    let pause = Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..8_000));
+                    let longest = Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..8_000));
                     let side = if self.rng.bool() { &mut due.before } else { &mut due.after };
-                    side.push(Action::Delay(pause.mul_f64(self.rng.f64())));
+                    let pause = longest.mul_f64(self.rng.f64());
+                    side.push(Action::Delay(pause));
+                    held += pause;
                 }
                 _ => continue,
             }
-            self.suffer(trouble.act);
+            self.suffer(now, trouble.act, held);
         }
         self.disturb_answer(now, request, &mut due);
         let is_work = !matches!(request.verb, Verb::Watch | Verb::List)
@@ -312,15 +331,19 @@ impl State {
 
     /// Decides what happens to a watch event.
     fn frame(&mut self, now: Duration, watch: &RequestInfo) -> Vec<Action> {
-        let mut actions = Vec::new();
+        let (mut actions, mut late) = (Vec::new(), Duration::ZERO);
         let acts = [Act::LateEvents, Act::WatchesEnd, Act::WatchesExpire];
         for trouble in self.troubles(now, &acts).into_iter().filter(|trouble| trouble.about == watch.resource()) {
             actions.push(match trouble.act {
-                Act::LateEvents => Action::Delay(Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..20_000))),
+                Act::LateEvents => {
+                    let pause = Duration::from_millis(Rng::with_seed(trouble.seed).u64(10..20_000));
+                    late += pause;
+                    Action::Delay(pause)
+                }
                 Act::WatchesEnd => Action::Cut(0),
                 _ => Action::Gone,
             });
-            self.suffer(trouble.act);
+            self.suffer(now, trouble.act, late);
         }
         self.disturb_event(now, watch, &mut actions);
         actions
@@ -409,6 +432,15 @@ mod tests {
         }
         assert!(awaited.owns("other", owned_by("a").as_bytes()));
         assert!(!awaited.owns("web-b", owned_by("b").as_bytes()) && !awaited.owns("aa", b""));
+    }
+
+    #[test]
+    fn disturbance_that_has_met_nothing_yet_is_no_trouble() {
+        let perform: Arc<Perform> = Arc::new(|_, _| Box::pin(async {}) as Signalled);
+        let network = Network::new(0, Trace::new(), &perform);
+        let (at, phase, act) = (Duration::ZERO, Phase::AnyTime, Act::Refusals);
+        network.begin(&Disturbance { at, phase, act, object: 0, seed: 0 }, String::new());
+        assert!(network.is_calm_for(Duration::ZERO) && network.suffered() == 0);
     }
 
     #[test]

@@ -127,6 +127,7 @@ impl Stage {
     /// Registers a started process, which reaches the API server while `alive` is true.
     pub(crate) fn started(&self, process: usize, alive: Arc<AtomicBool>) {
         self.contests.disturb(self.trace.now());
+        self.policies.disturb();
         self.state().alive[process] = alive;
     }
 
@@ -335,6 +336,7 @@ impl Stage {
     /// Lets other controllers set the fields that they contest.
     async fn contest(&self, now: Duration) {
         for (child, patch) in self.contests.take_due(now) {
+            self.policies.disturb(); // its write may change nothing, because a policy rewrites the field again
             let has_effect = self.users.contest(&child, patch).await;
             if let Some(network) = self.network().filter(|_| has_effect) {
                 network.count(Act::Contest, Phase::AnyTime);
@@ -344,7 +346,7 @@ impl Stage {
 
     /// Checks how the operator deals with policies and contests.
     pub(crate) fn check(&self, network: &Network) -> Result<(), String> {
-        self.policies.check()?;
+        self.policies.check(network)?;
         self.contests.check(self.trace.now(), network)
     }
 

@@ -162,12 +162,13 @@ pub trait ExternalService: Send + Sync {
     /// Ends all disturbances there.
     fn heal(&self);
 
-    /// Checks what must hold at every moment.
+    /// Checks what must hold at every moment. `has_silent_watch` tells whether a watch of the objects is silent: until the
+    /// operator gives it up, it may not know how they have changed.
     ///
     /// # Errors
     ///
     /// Describes what is wrong.
-    fn check(&self) -> Result<(), String>;
+    fn check(&self, has_silent_watch: bool) -> Result<(), String>;
 
     /// Checks that the outside is as this object claims by its condition `Ready`, which is true. The operator may not know yet
     /// what has happened there without it.

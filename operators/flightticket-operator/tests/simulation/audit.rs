@@ -17,13 +17,13 @@ use crate::{
     uid_of,
 };
 
-/// For this time after a change of a ticket, requests may still follow from what the ticket was before: watches are silent for up to
-/// four minutes, and lag; requests are slow or late, and the operator repeats them after a back-off.
-const STALE: Duration = Duration::from_mins(9);
+/// For this time after a change of a ticket, requests may still follow from what the ticket was before: watches lag, requests
+/// are slow or late, and the operator repeats them after a back-off. The time in which a watch of tickets is silent does not count.
+const STALE: Duration = Duration::from_mins(5);
 
-/// A ticket as the API server has stored it since this moment.
+/// A ticket as the API server has stored it since this time of [`Audit::followed`].
 struct Version {
-    since: Instant,
+    since: Duration,
     ticket: Arc<Value>,
     /// The booking that users let the ticket name. It stays if the operator removes the annotation: otherwise, the operator could
     /// remove what forbids it to buy, and then buy.
@@ -49,11 +49,23 @@ pub(crate) struct Audit {
     held: BTreeMap<String, BTreeSet<String>>,
     /// Ids of bookings that the provider did not find for a while. Tickets may have given them up.
     missed: BTreeSet<String>,
-    /// Until then, requests may follow from tickets that a restore has removed or changed.
-    unsure_until: Option<Instant>,
+    /// For how long the operator could follow the tickets: no watch of them was silent.
+    followed: Duration,
+    /// When `followed` was last advanced.
+    passed: Option<Instant>,
+    /// Until then, by `followed`, requests may follow from tickets that a restore has removed or changed.
+    unsure_until: Option<Duration>,
 }
 
 impl Audit {
+    /// Takes in that it is now this time. `has_silent_watch` tells whether a watch of tickets is silent.
+    pub(crate) fn pass(&mut self, now: Instant, has_silent_watch: bool) {
+        let last = self.passed.replace(now).unwrap_or(now);
+        if !has_silent_watch {
+            self.followed += now.duration_since(last);
+        }
+    }
+
     /// Takes in a change of a ticket, and whether the operator has made it.
     pub(crate) fn changed(&mut self, change: &Change, by_operator: bool) {
         let Some(ticket) = &change.after else { return };
@@ -61,14 +73,14 @@ impl Audit {
         let versions = self.tickets.entry(uid(ticket).to_owned()).or_default();
         let earlier = versions.last().and_then(|version| version.named.clone()).filter(|_| !is_removed);
         let named = named(ticket).map(str::to_owned).or(earlier);
-        versions.push(Version { since: Instant::now(), ticket: ticket.clone(), named });
-        let old = versions.len() - recent(versions).len();
+        versions.push(Version { since: self.followed, ticket: ticket.clone(), named });
+        let old = versions.len() - recent(versions, self.followed).len();
         versions.drain(..old);
     }
 
     /// Starts over with these tickets after a restore, which does not change the bookings.
     pub(crate) fn restored(&mut self, tickets: &[Value]) {
-        let since = Instant::now();
+        let since = self.followed;
         self.unsure_until = Some(since + STALE);
         self.entries.clear();
         self.tickets.clear();
@@ -197,9 +209,9 @@ impl Audit {
     /// Whether this was so for a version of the ticket that requests may still follow from. If the versions are not known, it may
     /// have been.
     fn was(&self, uid: &str, is_so: impl Fn(&Version) -> bool) -> bool {
-        let is_unsure = self.unsure_until.is_some_and(|until| Instant::now() < until);
+        let is_unsure = self.unsure_until.is_some_and(|until| self.followed < until);
         let Some(versions) = self.tickets.get(uid).filter(|_| !is_unsure) else { return true };
-        recent(versions).iter().any(is_so)
+        recent(versions, self.followed).iter().any(is_so)
     }
 
     /// Whether the ticket may buy although it names this booking: it is the ticket's own, or was until the provider lost it.
@@ -214,9 +226,9 @@ impl Audit {
     }
 }
 
-/// The versions that were current within the time in which requests may follow from them.
-fn recent(versions: &[Version]) -> &[Version] {
-    let old = versions.iter().take_while(|version| version.since.elapsed() > STALE).count();
+/// The versions that were current within the time in which requests may follow from them. `followed` is that of the audit.
+fn recent(versions: &[Version], followed: Duration) -> &[Version] {
+    let old = versions.iter().take_while(|version| followed.saturating_sub(version.since) > STALE).count();
     // The last one of the old ones was current when this time began.
     &versions[old.saturating_sub(1)..]
 }
@@ -285,16 +297,41 @@ mod tests {
         changed(booking, |it| it.state = State::Cancelled)
     }
 
+    /// A user has written this ticket.
+    fn written(ticket: Value) -> Change {
+        let (resource, key, writer) = ("flighttickets.flights.com".into(), "shop/a".into(), "user".into());
+        Change { version: 1, resource, key, before: None, after: Some(Arc::new(ticket)), writer }
+    }
+
     /// Whether a ticket of this namespace, with these annotations and this spec, allows what happens to a booking.
     fn allows(namespace: &str, annotations: &Value, spec: &Value, states: &[Booking]) -> bool {
         let metadata = json!({"uid": TICKET, "namespace": namespace, "annotations": annotations});
-        let (ticket, mut audit) = (Arc::new(json!({"metadata": metadata, "spec": spec})), Audit::default());
-        let (resource, key, writer) = ("flighttickets.flights.com".into(), "shop/a".into(), "user".into());
-        audit.changed(&Change { version: 1, resource, key, before: None, after: Some(ticket), writer }, false);
+        let mut audit = Audit::default();
+        audit.changed(&written(json!({"metadata": metadata, "spec": spec})), false);
         for state in states {
             audit.record(std::slice::from_ref(state));
         }
         audit.check().is_ok()
+    }
+
+    #[test]
+    fn requests_follow_from_an_earlier_ticket_for_a_while_and_for_longer_while_a_watch_is_silent() {
+        // The ticket has wanted three seats, and wants one. After so many minutes, the operator asks for three.
+        let is_allowed = |silent: u64, followed: u64| {
+            let (begun, own, mut audit) = (Instant::now(), booking(TICKET), Audit::default());
+            audit.pass(begun, false);
+            for number in [3, 1] {
+                let metadata = json!({"uid": TICKET, "namespace": "shop"});
+                audit.changed(&written(json!({"metadata": metadata, "spec": {"number": number}})), false);
+            }
+            audit.record(std::slice::from_ref(&own));
+            audit.pass(begun + Duration::from_mins(silent), true);
+            audit.pass(begun + Duration::from_mins(silent + followed), false);
+            audit.record(&[changed(&own, |it| it.order.number = 3)]);
+            audit.check().is_ok()
+        };
+        assert!(is_allowed(0, 5) && !is_allowed(0, 6));
+        assert!(is_allowed(4, 5) && !is_allowed(4, 6));
     }
 
     #[test]

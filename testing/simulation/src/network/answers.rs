@@ -35,7 +35,7 @@ impl State {
             };
             if is_handled(due) {
                 due.before.push(Action::Answer(refusal));
-                self.suffer(trouble.act);
+                self.suffer(now, trouble.act, Duration::ZERO);
             }
         }
         let acts = [Act::Repetitions, Act::TruncatedAnswers, Act::TricklingAnswers, Act::LateLease];
@@ -51,11 +51,12 @@ impl State {
                 Act::LateLease if request.verb == Verb::Get && is_lease(request) => due.after.push(delay(trouble.seed)),
                 _ => continue,
             }
+            let time = due.after.last().map_or(Duration::ZERO, delays);
             // The second answer, or what is left of the only one, does not tell what was written. A slow one does in time.
             if request.verb.writes() && trouble.act != Act::TricklingAnswers {
                 self.lose(now, request);
             }
-            self.suffer(trouble.act);
+            self.suffer(now, trouble.act, time);
         }
     }
 
@@ -69,30 +70,47 @@ impl State {
         for trouble in self.troubles(now, &acts) {
             let happens = self.rng.u8(..100) < 60;
             let is_concerned = trouble.about == watch.resource();
-            actions.push(match trouble.act {
+            let action = match trouble.act {
                 Act::SilentWatches if is_concerned && self.falls_silent(now, watch) => Action::Stall,
                 Act::Repetitions => Action::Duplicate,
                 Act::TruncatedAnswers if happens => self.truncation(),
                 Act::TricklingAnswers => self.trickle(now, trouble.seed),
                 Act::LateLease if is_lease(watch) => delay(trouble.seed),
                 _ => continue,
-            });
-            self.suffer(trouble.act);
+            };
+            self.suffer(now, trouble.act, delays(&action));
+            actions.push(action);
             return;
         }
     }
 
-    /// Whether the operator may not know what it has written to this object. It does not know for this time after an answer was
-    /// lost. If a watch fell silent in this time, it does not know for this time after it has given up the watch.
-    pub(super) fn may_not_know(&self, now: Duration, object: &str, within: Duration) -> bool {
-        let Some(lost) = self.lost.get(object) else { return false };
-        let silences = self.silent.values().filter(|since| **since < *lost + within);
-        now < silences.map(|since| *since + SILENCE).fold(*lost, Duration::max) + within
+    /// Whether this process may not know what the operator has written to this object. It does not know for this time after an
+    /// answer was lost. If its own watch of the resource fell silent in this time, it does not know for this time after it has
+    /// given up the watch. No other watch tells it: neither those of other kinds, nor those of other processes.
+    pub(super) fn may_not_know(
+        &self,
+        now: Duration,
+        process: &str,
+        resource: &str,
+        object: &str,
+        within: Duration,
+    ) -> bool {
+        let Some(lost) = self.lost.get(&(resource.to_owned(), object.to_owned())) else { return false };
+        let silent = self.silent.get(&(process.to_owned(), resource.to_owned()));
+        let known =
+            silent.filter(|since| **since < *lost + within).map_or(*lost, |since| (*since + SILENCE).max(*lost));
+        now < known + within
+    }
+
+    /// Whether a watch of this resource is silent, and may not have been given up yet.
+    pub(super) fn is_silent(&self, now: Duration, resource: &str) -> bool {
+        self.silent.iter().any(|((_, of), since)| of == resource && now < *since + SILENCE)
     }
 
     /// Takes in that the answer about this object is lost.
     pub(super) fn lose(&mut self, now: Duration, request: &RequestInfo) {
-        self.lost.insert(format!("{}/{}", request.namespace, name(request)), now);
+        let object = format!("{}/{}", request.namespace, name(request));
+        self.lost.insert((request.resource(), object), now);
     }
 
     fn falls_silent(&mut self, now: Duration, watch: &RequestInfo) -> bool {
@@ -101,7 +119,7 @@ impl State {
             return false;
         }
         self.silent.insert(watch, now);
-        self.troubled_until = self.troubled_until.max(now + SILENCE);
+        self.hinder(now + SILENCE);
         true
     }
 
@@ -110,7 +128,7 @@ impl State {
     }
 
     fn trickle(&mut self, now: Duration, seed: u64) -> Action {
-        self.troubled_until = self.troubled_until.max(now + TRICKLING);
+        self.hinder(now + TRICKLING);
         let mut rng = Rng::with_seed(seed);
         Action::Trickle(rng.usize(100..600), Duration::from_millis(rng.u64(10..200)))
     }
@@ -118,6 +136,11 @@ impl State {
 
 fn delay(seed: u64) -> Action {
     Action::Delay(Duration::from_millis(Rng::with_seed(seed).u64(10..8_000)))
+}
+
+/// For how long this action delays an answer or an event.
+fn delays(action: &Action) -> Duration {
+    if let Action::Delay(pause) = action { *pause } else { Duration::ZERO }
 }
 
 pub(super) fn is_lease(request: &RequestInfo) -> bool {
@@ -273,17 +296,49 @@ mod tests {
     }
 
     #[test]
-    fn lost_answer_is_unknown_until_a_silent_watch_is_given_up() {
-        let unknown_until = |silent_since: Option<u64>| {
-            let mut state = suffering(&[Act::SilentWatches]);
+    fn lost_answer_is_unknown_until_the_silent_watch_that_would_tell_is_given_up() {
+        let unknown_until = |process: &str, silent: Option<(&str, u64)>| {
+            let mut state = State::new(7);
             state.lose(at(10), &request(Verb::Patch, "pods"));
-            if let Some(since) = silent_since {
-                delivered(&mut state, at(since), "pods");
+            if let Some((resource, since)) = silent {
+                state.silent.insert(("operator-0".to_owned(), resource.to_owned()), at(since));
             }
-            (0..1_000).find(|second| !state.may_not_know(at(*second), "shop/a", at(60)))
+            assert!(!state.may_not_know(at(10), process, "services", "shop/a", at(60)), "another object of that name");
+            (0..1_000).find(|second| !state.may_not_know(at(*second), process, "pods", "shop/a", at(60)))
         };
-        assert_eq!(unknown_until(None), Some(70));
-        assert_eq!(unknown_until(Some(30)), Some(30 + 240 + 60));
-        assert_eq!(unknown_until(Some(80)), Some(70), "the watch has told before");
+        assert_eq!(unknown_until("operator-0", None), Some(70));
+        assert_eq!(unknown_until("operator-0", Some(("pods", 30))), Some(30 + 240 + 60));
+        assert_eq!(unknown_until("operator-0", Some(("pods", 80))), Some(70), "the watch has told before");
+        assert_eq!(unknown_until("operator-0", Some(("services", 30))), Some(70), "this watch tells of other objects");
+        assert_eq!(unknown_until("operator-1", Some(("pods", 30))), Some(70), "this watch tells another process");
+    }
+
+    #[test]
+    fn trouble_hinders_the_operator_as_long_as_its_effects_last() {
+        let mut state = suffering(&[Act::Quota]);
+        state.request(at(5), &request(Verb::Create, "secrets"));
+        assert_eq!(state.troubled_until, Duration::ZERO, "the quota of pods has met nothing");
+        state.request(at(6), &request(Verb::Create, "pods"));
+        assert_eq!(state.troubled_until, at(6));
+
+        let mut state = suffering(&[Act::SlowRequests]);
+        let due = state.request(at(5), &request(Verb::Get, "pods"));
+        let held: Duration = due.before.iter().chain(&due.after).map(delays).sum();
+        assert!(!held.is_zero() && state.troubled_until == at(5) + held, "{due:?}: {:?}", state.troubled_until);
+
+        let mut state = suffering(&[Act::LateEvents]);
+        state.frame(at(5), &request(Verb::Watch, "secrets"));
+        assert_eq!(state.troubled_until, Duration::ZERO, "only events of pods are late");
+        let late: Duration = state.frame(at(6), &request(Verb::Watch, "pods")).iter().map(delays).sum();
+        assert!(!late.is_zero() && state.troubled_until == at(6) + late, "{late:?}: {:?}", state.troubled_until);
+    }
+
+    #[test]
+    fn watch_is_silent_until_it_is_given_up() {
+        let mut state = suffering(&[Act::SilentWatches]);
+        delivered(&mut state, at(10), "pods");
+        let is_silent = |second: u64, resource: &str| state.is_silent(at(second), resource);
+        assert!(is_silent(10, "pods") && is_silent(249, "pods"));
+        assert!(!is_silent(250, "pods") && !is_silent(10, "services"));
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
     api::{
-        apps::v1::DaemonSet,
+        apps::v1::{DaemonSet, DaemonSetStatus},
         core::v1::{ConfigMap, Service},
         networking::v1::Ingress,
     },
@@ -133,12 +133,15 @@ async fn reconcile(banner: Arc<Banner>, ctx: Context<Banner>) -> Result<Action, 
                     ctx.apply_or_delete(ingress.map(Whole::from)),
                 ))
                 .await?;
-            let status = servers.and_then(|servers| servers.status.clone()).unwrap_or_default();
-            let (ready, wanted) = (status.number_ready, status.desired_number_scheduled);
-            if ready >= wanted {
-                Verdict::yes("Ready", format!("{} characters are shown", text.chars().count()))
-            } else {
-                Verdict::no("StillStarting", format!("{ready} of {wanted} servers are ready"))
+            // Until the present spec is scheduled, the counts are those of an earlier one, or 0.
+            let is_of = |status: &DaemonSetStatus, generation| status.observed_generation == Some(generation);
+            let status = servers.and_then(|set| set.status.clone().filter(|status| is_of(status, set.generation)));
+            match status.map(|status| (status.number_ready, status.desired_number_scheduled)) {
+                Some((ready, wanted)) if ready < wanted => {
+                    Verdict::no("StillStarting", format!("{ready} of {wanted} servers are ready"))
+                }
+                Some(_) => Verdict::yes("Ready", format!("{} characters are shown", text.chars().count())),
+                None => Verdict::no("StillStarting", "The servers are not scheduled yet"),
             }
         }
         (None, _) => Verdict::no("NoText", format!("ConfigMap \"{config}\" has no text")),

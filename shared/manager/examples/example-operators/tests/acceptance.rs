@@ -97,6 +97,12 @@ async fn banner_follows_its_text_and_its_theme() {
     world.create::<ConfigMap>(json!({"metadata": {"name": "door"}, "data": {"text": "hello"}})).await;
     until_says(&world, &api, "door", "Theme \"dark\" is not there").await;
     world.apply(&object("Theme", "dark", &json!({"colour": "black"}))).await;
+    until_says(&world, &api, "door", "The servers are not scheduled yet").await;
+    let status = json!({
+        "observedGeneration": 1, "currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberMisscheduled": 0,
+        "numberReady": 1,
+    });
+    world.patch_status::<DaemonSet>("door-page", status).await;
     until_says(&world, &api, "door", "5 characters are shown").await;
     world.patch::<ConfigMap>("door", json!({"data": {"text": "hi", "host": "a.example.com"}})).await;
     until_says(&world, &api, "door", "2 characters are shown").await;

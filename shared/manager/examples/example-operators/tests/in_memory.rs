@@ -262,6 +262,18 @@ async fn password_stays_when_another_client_removes_the_label_of_its_secret() {
     assert_eq!(secret()["data"], before["data"]);
 }
 
+/// Lets the controller of the `DaemonSet` report that this many of two servers are ready.
+async fn serve(model: &Model, ready: i32) {
+    let set = model.object("daemonsets.apps", "default", "door-page").expect("a DaemonSet");
+    let status = json!({
+        "observedGeneration": set["metadata"]["generation"], "currentNumberScheduled": 2, "desiredNumberScheduled": 2,
+        "numberReady": ready,
+    });
+    let (sets, patch) = (Api::<DaemonSet>::namespaced(model.client(), "default"), json!({"status": status}));
+    sets.patch_status("door-page", &PatchParams::default(), &Patch::Merge(patch)).await.expect("it is accepted");
+    sleep(MOMENT).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn banner_follows_its_text_and_its_theme() {
     let (model, _harness) = start(&Banners::default());
@@ -273,6 +285,8 @@ async fn banner_follows_its_text_and_its_theme() {
     configure(&model, "text", json!({"text": "hello"})).await;
     assert_eq!((says(&model), page(&model)), ("False NoTheme: Theme \"dark\" is not there".to_owned(), None));
     put(&model, "Theme", "default", "dark", json!({"colour": "black"})).await;
+    assert_eq!(says(&model), "False StillStarting: The servers are not scheduled yet");
+    serve(&model, 2).await;
     assert_eq!(says(&model), "True Ready: 5 characters are shown");
     assert_eq!(page(&model), Some(json!("<body style=\"color: black\">hello</body>")));
     put(&model, "Theme", "default", "dark", json!({"colour": "navy"})).await;
@@ -302,10 +316,7 @@ async fn banner_is_served_on_each_node_and_under_its_host() {
     for (ready_servers, says) in
         [(1, "False StillStarting: 1 of 2 servers are ready"), (2, "True Ready: 5 characters are shown")]
     {
-        let status = json!({"currentNumberScheduled": 2, "desiredNumberScheduled": 2, "numberReady": ready_servers});
-        let patch = Patch::Merge(json!({"status": status}));
-        sets.patch_status("door-page", &PatchParams::default(), &patch).await.expect("it is accepted");
-        sleep(MOMENT).await;
+        serve(&model, ready_servers).await;
         assert_eq!(ready(&model, "banners", "default", "door"), says);
     }
     let patch = Patch::Merge(json!({"spec": {"minReadySeconds": 9}}));

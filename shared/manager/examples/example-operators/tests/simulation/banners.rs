@@ -104,6 +104,12 @@ impl Subject for Banner {
         is_as("services", json!({"spec": {"selector": {"page": page}}}))?;
         let volume = json!({"name": "page", "configMap": {"name": page}});
         is_as("daemonsets.apps", json!({"spec": {"minReadySeconds": 5, "template": {"spec": {"volumes": [volume]}}}}))?;
+        let servers = beside(object, cluster, "daemonsets.apps", &page).unwrap_or_default();
+        let (generation, counts) = (&servers["metadata"]["generation"], &servers["status"]);
+        let wanted = counts["desiredNumberScheduled"].as_u64().unwrap_or(0);
+        if wanted == 0 || counts["numberReady"] != wanted || counts["observedGeneration"] != *generation {
+            return Err(format!("not all servers of generation {generation} are ready: {counts}"));
+        }
         if host.is_string() {
             is_as(INGRESSES, json!({"spec": {"rules": [{"host": host}]}}))?;
         }
@@ -153,7 +159,7 @@ impl ExternalService for Admission {
 
     fn heal(&self) {}
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, _: bool) -> Result<(), String> {
         Ok(())
     }
 

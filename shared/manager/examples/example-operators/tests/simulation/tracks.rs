@@ -126,7 +126,7 @@ impl ExternalService for Published {
 
     fn heal(&self) {}
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, _: bool) -> Result<(), String> {
         Ok(())
     }
 

@@ -1,0 +1,84 @@
+//! Each check has to find the mistake that it is for: the worlds of the operators have none.
+
+use serde_json::json;
+
+use super::*;
+use crate::{namespaces::Watched, toy::Toy};
+
+fn checks(model: &Model, watched: Watched) -> Checks {
+    for namespace in crate::users::NAMESPACES {
+        model.add_namespace(namespace);
+    }
+    let namespaces = WatchedNamespaces::new(watched, model);
+    namespaces.tick(Duration::ZERO);
+    Checks::new(model, &Toy, None, Arc::new(namespaces), Trace::new(), false)
+}
+
+/// Stores the object `a` with this status. Returns its uid.
+fn put(model: &Model, status: &Value) -> String {
+    let mut metadata = json!({"name": "a", "namespace": "shop", "generation": 1});
+    if let Some(known) = model.object("jobs.batch", "shop", "a") {
+        metadata["uid"] = known["metadata"]["uid"].clone();
+    }
+    let stored = model.put(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "status": status}));
+    text(&stored["metadata"]["uid"])
+}
+
+/// Lets the rollout of this object stall.
+fn stall(model: &Model, uid: &str) -> Stalls {
+    let progressing = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"});
+    model.put(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "a", "namespace": "shop", "generation": 1, "ownerReferences": [{"uid": uid}]},
+        "status": {"observedGeneration": 1, "conditions": [progressing]},
+    }));
+    let mut stalls = Stalls::default();
+    stalls.follow(model, Duration::from_nanos(1));
+    stalls
+}
+
+#[tokio::test(start_paused = true)]
+async fn stalled_rollout_that_the_status_hides_is_found() {
+    let model = Model::new();
+    let mut checks = checks(&model, Watched::All);
+    let uid = put(&model, &json!({"observedGeneration": 1}));
+    let stalls = stall(&model, &uid);
+    let found = checks.check_stalls(&stalls, true).expect_err("the operator has had enough time");
+    assert!(found.starts_with("the rollout of a has stalled"), "{found}");
+    assert_eq!(checks.check_stalls(&stalls, false), Ok(()), "the operator may not know it yet");
+    checks.stated.insert(uid, u64::MAX);
+    assert!(checks.check_stalls(&stalls, false).is_err(), "the status was written after the stall");
+
+    put(&model, &json!({"observedGeneration": 1, "stalled": 1}));
+    assert_eq!(checks.check_stalls(&stalls, true), Ok(()));
+    tokio::time::advance(Duration::from_mins(2)).await;
+    assert!(checks.check_stalls(&stalls, true).is_err(), "after a minute, the status has to say more");
+    assert_eq!(checks.check_stalls(&stalls, false), Ok(()), "after errors, that may be late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stalls_are_judged_only_by_a_status_of_the_present_spec() {
+    let model = Model::new();
+    let checks = checks(&model, Watched::All);
+    let paused = json!([{"type": "Ready", "reason": "Paused"}]);
+    let uid = put(&model, &json!({"observedGeneration": 1, "conditions": paused}));
+    let stalls = stall(&model, &uid);
+    assert_eq!(checks.check_stalls(&stalls, true), Ok(()), "it is paused");
+    put(&model, &json!({"observedGeneration": 0}));
+    assert_eq!(checks.check_stalls(&stalls, true), Ok(()), "the operator has not seen the spec");
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_in_a_namespace_that_is_not_watched_is_found() {
+    let model = Model::new();
+    let mut checks = checks(&model, Watched::Named);
+    let write = |resource: &str, key: &str| {
+        let (resource, key, writer) = (resource.into(), key.into(), "operator-0".into());
+        Change { version: 1, resource, key, before: None, after: None, writer }
+    };
+    let (ours, other) = (write("deployments.apps", "shop/a"), write("deployments.apps", "depot/a"));
+    assert!(checks.check_namespace(&ours).is_ok() && checks.check_namespace(&other).is_err());
+    assert_eq!(checks.check_namespace(&write("events.events.k8s.io", "depot/a")), Ok(()));
+    checks.lenient_until = Duration::MAX;
+    assert_eq!(checks.check_namespace(&other), Ok(()), "the cluster was just restored");
+}
