@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{Read as _, Write as _},
+    io::{Read as _, Seek as _, Write as _},
     path::Path,
     process::{Command, Stdio},
 };
@@ -50,7 +50,11 @@ pub fn image_for(cluster: &Cluster) -> Result<String> {
         "set E2E_IMAGE to an image of the operators that {} can pull",
         cluster.name()
     );
-    once_in_a_run(cluster, || image_of(cluster, Profile::chosen()?))
+    let build = || image_of(cluster, Profile::chosen()?);
+    let Ok(run) = std::env::var("NEXTEST_RUN_ID") else { return build() };
+    // All local clusters pull from one store. Another cluster has only the images that were loaded into it.
+    let record = if cluster.is_ours() { workspace()?.join("target/image") } else { cluster.state_dir().to_path_buf() };
+    once_in_a_run(&run, &record, build)
 }
 
 /// The programs in an image of the operators.
@@ -77,32 +81,41 @@ impl Profile {
     }
 }
 
-/// The image that `build` makes. The sources stay the same while tests run, so of all tests of a run only the first one builds.
-fn once_in_a_run(cluster: &Cluster, build: impl FnOnce() -> Result<String>) -> Result<String> {
-    let Ok(run) = std::env::var("NEXTEST_RUN_ID") else { return build() };
+/// The image that `build` makes. The sources stay the same while tests run, so of all tests of a run only the first one builds. A
+/// file in `folder` names the run and its image.
+fn once_in_a_run(run: &str, folder: &Path, build: impl FnOnce() -> Result<String>) -> Result<String> {
+    fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))?;
     let mut known = File::options()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
-        .open(cluster.state_dir().join(format!("image-{run}")))
+        .open(folder.join("image-of-run"))
         .context("could not open the record of the image")?;
     known.lock().context("could not wait for another test")?;
-    let mut image = String::new();
-    known.read_to_string(&mut image).context("could not read the record of the image")?;
-    if image.is_empty() {
-        image = build()?;
-        known.write_all(image.as_bytes()).context("could not record the image")?;
+    let mut text = String::new();
+    known.read_to_string(&mut text).context("could not read the record of the image")?;
+    if let Some((of, image)) = text.split_once(' ')
+        && of == run
+    {
+        return Ok(image.to_owned());
     }
+    let image = build()?;
+    let recorded = known.set_len(0).and_then(|()| known.rewind()).and_then(|()| write!(known, "{run} {image}"));
+    recorded.context("could not record the image")?;
     Ok(image)
+}
+
+/// The checkout.
+fn workspace() -> Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the crate is in a workspace")
 }
 
 /// The operators' image for `cluster`, with these programs. Builds it, and stores it where the local cluster pulls from, or loads it
 /// into the nodes of kind.
 pub fn image_of(cluster: &Cluster, profile: Profile) -> Result<String> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the crate is in a workspace")?;
     let store = Store::open(images::default_store()?)?;
-    let built = build_image(workspace, &store, profile)?;
+    let built = build_image(workspace()?, &store, profile)?;
     let reference = built.reference;
     let text = reference.to_string();
     let (repository, _tag) = text.rsplit_once(':').context("the tag has a name")?;
@@ -243,6 +256,18 @@ fn rolled_out(cluster: &Cluster) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_test_of_a_run_builds_the_image_for_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("new");
+        let image = |run, built: &str| once_in_a_run(run, &folder, || Ok(built.to_owned())).unwrap();
+        let images = [image("1", "long"), image("1", "other"), image("2", "new"), image("2", "other")];
+        assert_eq!(images, ["long", "long", "new", "new"]);
+        let failed = once_in_a_run("3", &folder, || bail!("no compiler"));
+        assert!(failed.is_err());
+        assert_eq!(image("3", "late"), "late");
+    }
 
     #[test]
     fn profile_is_chosen_by_name_and_defaults_to_trial() {

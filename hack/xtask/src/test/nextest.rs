@@ -159,6 +159,7 @@ fn event_name(binary: &str, test: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace;
 
     const LINES: &str = r#"{"type":"suite","event":"started","test_count":3}
 {"type":"test","event":"started","name":"a::a$one"}
@@ -184,6 +185,19 @@ not JSON
     fn backend_is_that_of_the_variables_of_the_tests() {
         let selection = Selection { filter: None, profile: None, environment: &[("E2E_CLUSTER", "kind")] };
         assert_eq!(backend(&selection).unwrap(), Backend::Kind);
+    }
+
+    /// A name that no test has any more would put the test into the group of the shared manager. Only the duration would show that.
+    #[test]
+    fn tests_that_the_configuration_names_exist() {
+        let configuration = std::fs::read_to_string(workspace::root().join(".config/nextest.toml")).unwrap();
+        let names: Vec<_> = configuration.split("test(=").skip(1).map(|rest| rest.split(')').next().unwrap()).collect();
+        assert!(!names.is_empty());
+        for name in names {
+            let (module, function) = name.rsplit_once("::").unwrap();
+            let code = std::fs::read_to_string(workspace::root().join(format!("e2e/tests/e2e/{module}.rs"))).unwrap();
+            assert!(code.contains(&format!("fn {function}()")), "there is no test {name}");
+        }
     }
 
     #[test]
