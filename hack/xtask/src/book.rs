@@ -2,11 +2,13 @@
 //!
 //! - [`blocks`]: every code block comes from a tested file, names the test that runs it, is run by this task,
 //!   or says why no test does.
+//! - [`contents`]: the summary lists every page, and each page begins with what the reader can do after it.
 //! - [`commands`]: every command in a page exists, with its flags and values; also in all other documents.
 //! - [`links`]: every link of the finished book leads to a page and a heading.
 
 mod blocks;
 pub(crate) mod commands;
+mod contents;
 mod links;
 
 use std::path::PathBuf;
@@ -29,6 +31,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let pages: Vec<&File> = files.iter().filter(|file| is_page(file)).collect();
     let blocks = blocks::check(&pages, &files);
     let mut findings = blocks.findings;
+    findings.extend(contents::check(&pages));
     let documents: Vec<&File> = files.iter().filter(|file| is_document(file)).collect();
     findings.extend(commands::check(&documents, &files)?);
     findings.extend(blocks::run(&blocks.scripts)?);

@@ -31,6 +31,7 @@ pub(crate) struct Booking {
     pub(crate) wake: UnboundedSender<ObjectKey>,
 }
 
+// ANCHOR: reconcile
 /// Carries out the steps of a [`Course`] until it has nothing more to request from the provider for now.
 ///
 /// Every step is idempotent: after a crash, the next reconcile takes the same steps again.
@@ -82,6 +83,7 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
     publish(&ctx, course.update(), course.events()).await?;
     Ok(polling.rest(&ctx.object(), wait, ctx.random()))
 }
+// ANCHOR_END: reconcile
 
 /// Cancels the booking of a deleted ticket, and closes its references so that no late request can book.
 pub(crate) async fn clean_up(

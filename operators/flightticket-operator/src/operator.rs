@@ -83,6 +83,7 @@ impl Operator for FlightTicketOperator {
     }
 }
 
+// ANCHOR: declare
 /// Returns the controller of [`FlightTicket`] with this client. Without a client, it books nothing.
 pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> DeclaredController {
     let polling = Arc::new(Polling::every(config.poll_interval));
@@ -103,6 +104,7 @@ pub fn declare(manager: &Manager, config: &Config, client: Option<Client>) -> De
         .on_demotion(move || former.iter().for_each(Client::forget))
         .reconcile(controller::reconcile)
 }
+// ANCHOR_END: declare
 
 /// Returns the names of the provider for its certificate: the host of its address.
 fn names(url: &Uri) -> Vec<String> {

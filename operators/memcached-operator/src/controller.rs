@@ -20,6 +20,7 @@ use crate::{
     status, validation,
 };
 
+// ANCHOR: reconcile
 /// Makes the children match the spec of `memcached`, and writes the status.
 ///
 /// Deletion needs no code: the children have an owner reference, so the garbage collector deletes them.
@@ -36,6 +37,7 @@ pub(crate) async fn reconcile(memcached: Arc<Memcached>, ctx: Context<Memcached,
     ctx.apply_status(report).await?;
     Ok(Action::Done) // watches of the children cause the next reconcile; the Context adds the timers that conditions need
 }
+// ANCHOR_END: reconcile
 
 /// Reports on a Memcached that is paused or invalid.
 pub(crate) fn observe(memcached: &Memcached, ctx: &Context<Memcached, Config>) -> Report<MemcachedStatus> {

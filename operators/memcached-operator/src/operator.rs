@@ -32,6 +32,7 @@ impl Operator for MemcachedOperator {
         Config::augment_args(command)
     }
 
+    // ANCHOR: webhooks
     fn webhooks(&self) -> Vec<Webhook> {
         // The API server converts an object of either version to v1 before it calls the validating webhook.
         vec![
@@ -39,6 +40,7 @@ impl Operator for MemcachedOperator {
             Webhook::converting::<Memcached>(&["v1", api::v1alpha1::VERSION], api::convert::convert),
         ]
     }
+    // ANCHOR_END: webhooks
 
     fn sample(&self) -> &'static str {
         include_str!("../samples/cache_v1_memcached.yaml")

@@ -13,6 +13,7 @@ use crate::{
     command_line::{PROCESS_MIB, check_extra_args},
 };
 
+// ANCHOR: review
 /// Returns all errors of the object.
 pub fn errors(memcached: &Memcached) -> Vec<FieldError> {
     let found = [extra_args(memcached), memory_limit(memcached), metrics_port(memcached), client_auth(memcached)];
@@ -24,6 +25,7 @@ pub fn errors(memcached: &Memcached) -> Vec<FieldError> {
 pub fn review(_: Option<&Memcached>, memcached: &Memcached) -> ValidationResult {
     ValidationResult { errors: errors(memcached), warnings: warnings(memcached) }
 }
+// ANCHOR_END: review
 
 fn extra_args(memcached: &Memcached) -> Option<FieldError> {
     let refused = check_extra_args(&memcached.spec.config().extra_args, memcached.spec.has_tls());

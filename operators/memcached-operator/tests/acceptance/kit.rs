@@ -16,11 +16,13 @@ pub(crate) async fn world() -> Option<World> {
     World::start(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator")).await
 }
 
+// ANCHOR: quiet
 /// Like [`world`], but without a running operator.
 pub(crate) async fn quiet_world() -> Option<World> {
     let shared = || cluster::Cluster::shared(cluster::Nodes::None);
     World::prepare(&MemcachedOperator, env!("CARGO_BIN_EXE_memcached-operator"), shared).await
 }
+// ANCHOR_END: quiet
 
 pub(crate) fn memcached(name: &str, spec: &serde_json::Value) -> String {
     json!({

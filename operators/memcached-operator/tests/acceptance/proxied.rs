@@ -100,6 +100,7 @@ fn gaps(operator: &Proxied, verb: &str, resource: &str, name: &str) -> Vec<Durat
     times.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
+// ANCHOR: failing
 #[tokio::test(flavor = "multi_thread")]
 async fn a5_failing_object_backs_off_and_delays_no_other() {
     for answer in ["409", "500", "503 html"] {
@@ -123,6 +124,7 @@ async fn a5_failing_object_backs_off_and_delays_no_other() {
         deployment(&world, "poor", 1).await;
     }
 }
+// ANCHOR_END: failing
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a5_conflicts_on_status_and_deletion_are_retried() {
