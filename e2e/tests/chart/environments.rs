@@ -1,12 +1,12 @@
 //! Tests of a release on clusters with other rules: users that the cluster chooses, the network of the nodes, two families of
-//! addresses.
+//! addresses, and a mirror in place of the internet.
 
 use std::{fs, net::IpAddr};
 
 use cluster::{Access, IpFamily, or_skip};
 use controller_manager::OPERATORS;
 use installation::{
-    MANAGER, MANAGER_NAMESPACE,
+    MANAGER, MANAGER_NAMESPACE, Mirror,
     metrics::{let_read, scrape_at, token},
 };
 use serde_json::{Value, json};
@@ -138,4 +138,46 @@ fn dual_stack_services_answer_at_both_addresses() {
         assert!(text.contains("\nworkqueue_depth{"), "{address}: {text}");
     }
     world.tested();
+}
+
+const MIRROR: &str = "mirror.example.com/hub";
+
+#[test]
+fn release_and_its_operands_need_no_registry_but_a_mirror() {
+    let Some(world) = World::drawn(7, installation::fresh_cluster) else { return };
+    let Some(()) = or_skip(world.cluster.require(Access::Machine)) else { return };
+    let mirror = Mirror::start(&world.cluster, MIRROR).unwrap();
+    for image in world.images_of_chart() {
+        assert!(mirror.add(&image).unwrap(), "{image}");
+    }
+    world.upgrade(&["--set", &format!("imageRegistry={MIRROR}")]);
+
+    // This machine has the image, but not in the mirror.
+    world.kubectl(&["run", "elsewhere", "--image=docker.io/library/busybox:1.36"]);
+    let reason = "--output=jsonpath={.status.containerStatuses[0].state.waiting.reason}";
+    world.until("the node finds nothing outside of the mirror", |world| {
+        let reason = world.kubectl(&["get", "pod", "elsewhere", reason]);
+        ["ErrImagePull", "ImagePullBackOff"].contains(&reason.as_str())
+    });
+    world.kubectl(&["delete", "pod", "elsewhere", "--now"]);
+
+    let manager = format!("deployment/{MANAGER}");
+    let images = ["exec", "--namespace", MANAGER_NAMESPACE, &manager, "--", "/controller-manager", "images"];
+    for image in world.kubectl(&images).lines() {
+        mirror.add(image).unwrap(); // the image of CronTab's sample exists nowhere
+    }
+    world.tested();
+    world.apply(OPERATORS.iter().find(|operator| operator.name() == "memcached").unwrap().sample());
+    let exported = r#"{"spec": {"metrics": {"enabled": true}}}"#;
+    world.kubectl(&["patch", "memcached/memcached-sample", "--type=merge", "--patch", exported]);
+    world.ready("memcached/memcached-sample");
+
+    let pods = world.get(&["pods", "--all-namespaces"]);
+    let containers = pods["items"].as_array().unwrap().iter().map(|pod| pod["spec"]["containers"].as_array().unwrap());
+    let images: Vec<&str> = containers.flatten().map(|container| container["image"].as_str().unwrap()).collect();
+    let others: Vec<_> = images.iter().filter(|image| !image.starts_with(MIRROR)).collect();
+    assert!(others.is_empty(), "these come from elsewhere: {others:?}");
+    for name in ["controller-manager", "memcached:", "memcached-exporter"] {
+        assert!(images.iter().any(|image| image.contains(name)), "no {name}: {images:?}");
+    }
 }

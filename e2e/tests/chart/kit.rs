@@ -1,6 +1,7 @@
 //! Helpers for the tests of releases, each on its own real node.
 
 use std::{
+    collections::BTreeSet,
     io::Write as _,
     path::{Path, PathBuf},
     process::Stdio,
@@ -24,7 +25,7 @@ pub(crate) fn seed_without(variable: &str) -> Option<u64> {
 }
 
 /// The number of tests with [`World::drawn`].
-const DRAWN: u64 = 7;
+const DRAWN: u64 = 8;
 
 /// A cluster, and the version of Helm that installs the chart there.
 pub(crate) struct World {
@@ -109,6 +110,13 @@ impl World {
 
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         self.try_kubectl(arguments).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
+    }
+
+    /// The images in what the chart renders, as `helm template … | grep image:` prints them.
+    pub(crate) fn images_of_chart(&self) -> BTreeSet<String> {
+        let rendered = self.helm.template(&self.values, &[]).unwrap();
+        let lines = rendered.text.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+        lines.map(|image| image.trim_matches('"').to_owned()).collect()
     }
 
     /// The object; null if it does not exist.

@@ -14,10 +14,10 @@ use crate::kit::{World, earlier, seed_without};
 /// The users' objects as `kubectl` names them, such as `foo/example-foo`: the samples that need nothing but their operator.
 static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| samples().map(name_of).collect());
 
-const MEMCACHED: &str = "memcached/memcached-sample";
+pub(crate) const MEMCACHED: &str = "memcached/memcached-sample";
 const CRONTAB: &str = "crontab/my-new-cron-object";
 
-fn samples() -> impl Iterator<Item = &'static str> {
+pub(crate) fn samples() -> impl Iterator<Item = &'static str> {
     OPERATORS.iter().filter(|operator| !operator.sample_needs_chart()).map(|operator| operator.sample())
 }
 
@@ -158,14 +158,14 @@ fn scale_manually(world: &World, version: Version) {
     assert_eq!(replicas(), 1);
 }
 
-fn all_ready(world: &World) {
+pub(crate) fn all_ready(world: &World) {
     for object in OBJECTS.iter() {
         world.ready(object);
     }
 }
 
 /// The uids of the users' objects and of their children.
-fn uids(world: &World) -> Vec<Value> {
+pub(crate) fn uids(world: &World) -> Vec<Value> {
     let children = [
         "deployment/memcached-sample",
         "service/memcached-sample",

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 mod environments;
+mod first;
 mod kit;
 mod lifecycle;
 mod metrics;

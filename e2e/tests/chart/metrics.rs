@@ -1,6 +1,7 @@
 //! Tests of the metrics through each proxy: only permitted readers get them.
 
 use chart::helm::Version;
+use cluster::or_skip;
 use installation::metrics::{let_read, scrape, token};
 
 use crate::kit::World;
@@ -8,12 +9,24 @@ use crate::kit::World;
 #[test]
 fn metrics_require_reader_role() {
     let Some(world) = World::new(Version::Four) else { return };
+    require_reader_role(&world, &["metrics-proxy", "builtin"]);
+}
+
+/// The upstream proxy, which takes the place of ours with the same flags.
+#[test]
+fn kube_rbac_proxy_requires_reader_role() {
+    let Some(()) = or_skip(installation::require_public_images()) else { return };
+    let Some(world) = World::new(Version::Four) else { return };
+    require_reader_role(&world, &["kube-rbac-proxy"]);
+}
+
+fn require_reader_role(world: &World, kinds: &[&str]) {
     world.upgrade(&[]);
     let (reader, unauthorised) =
         (token(&world.cluster, "reader").unwrap(), token(&world.cluster, "unauthorised").unwrap());
     let_read(&world.cluster, "reader").unwrap();
     let answer = |token: Option<&str>| scrape(&world.cluster, token).unwrap();
-    for kind in ["metrics-proxy", "builtin"] {
+    for kind in kinds {
         world.upgrade(&["--set", &format!("metrics.proxy.kind={kind}")]);
         // For a short time, the Service may still route requests to the old pods.
         world.until("only the new pods are left", |world| world.pods().len() == 1);

@@ -156,7 +156,8 @@ impl Key {
 
     /// The allowed values, if the schema lists them; otherwise empty.
     fn allowed(&self) -> Vec<&str> {
-        self.schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+        let words = self.schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        words.map(|word| if word.is_empty() { r#""""# } else { word }).collect()
     }
 }
 
@@ -194,6 +195,13 @@ mod tests {
         }
         let schema: Value = serde_json::from_str(&values_schema().expect("a schema")).expect("JSON");
         look("", &schema);
+    }
+
+    #[test]
+    fn an_empty_value_is_visible_among_the_allowed_ones() {
+        let text = values_yaml().expect("text");
+        assert!(text.contains("# One of \"\", SingleStack, PreferDualStack, RequireDualStack."), "{text}");
+        assert!(!text.contains("One of ,"), "{text}");
     }
 
     #[test]

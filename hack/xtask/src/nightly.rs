@@ -1,6 +1,7 @@
 //! `cargo xtask nightly`: the checks that take too long for each change. `cargo xtask test` runs samples of them.
 
 mod kind;
+mod newest;
 
 use std::process::ExitCode;
 
@@ -121,7 +122,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "installations",
-        title: "two releases in one cluster, another topology, a failed helm test, and clusters that choose users, share the network of the nodes or have both families of addresses",
+        title: "two releases in one cluster, another topology, a failed helm test, and clusters that choose users, share the network of the nodes, have both families of addresses or no registry but a mirror",
         needs: &["tools", "cluster"],
         run: |_| whole("INSTALLATIONS", "package(e2e) & binary(chart) & test(/^(releases|environments)::/)"),
     },
@@ -136,6 +137,12 @@ const STEPS: &[Step<Args>] = &[
         title: "two signed releases in a registry, from which a real node runs one after the other",
         needs: &["tools", "cluster"],
         run: |_| rehearsal::nightly(),
+    },
+    Step {
+        name: "first-release",
+        title: "a release of an early commit with its own image, upgraded to this one and back",
+        needs: &["tools", "cluster"],
+        run: |_| whole("FIRST_RELEASE", "package(e2e) & binary(chart) & test(/^first::/)"),
     },
     Step {
         name: "ipv6",
@@ -160,6 +167,12 @@ const STEPS: &[Step<Args>] = &[
         title: "the same on the oldest supported version of Kubernetes, which Docker or Podman runs from a published image",
         needs: &["tools", "cluster"],
         run: |_| kind::oldest(),
+    },
+    Step {
+        name: "newest",
+        title: "clusters, operators and the life of a release on the newest supported version of Kubernetes, which this repository builds",
+        needs: &["tools", "cluster"],
+        run: |_| newest::run(),
     },
     Step {
         name: "races",

@@ -368,7 +368,13 @@ impl Cluster {
     /// Lets the nodes pull images from the registry at this address in the cluster's network. It speaks HTTP without encryption. All
     /// other images come from the image store, as before.
     pub fn pull_from(&self, registry: SocketAddr) -> Result<()> {
-        parts::write_registry(&self.supervised()?.spec, registry)
+        parts::write_registry(&self.supervised()?.spec, &registry.to_string(), registry)
+    }
+
+    /// Lets the nodes pull images from the registry at this address alone, whatever registry the name of an image begins with. It is
+    /// in the cluster's network, and speaks HTTP without encryption.
+    pub fn pull_only_from(&self, registry: SocketAddr) -> Result<()> {
+        parts::write_registry(&self.supervised()?.spec, parts::EVERY_REGISTRY, registry)
     }
 
     /// The present state of the cluster and its parts.

@@ -13,7 +13,7 @@ use crate::network::Node;
 use crate::pki::{Authority, write_private};
 use crate::spec::{Nodes, Spec};
 
-pub(crate) use self::node::{registry, write_registry};
+pub(crate) use self::node::{EVERY_REGISTRY, registry, write_registry};
 pub(crate) use self::simulated::{node_name, simulated_node};
 
 /// One process, and how to start it.

@@ -221,7 +221,7 @@ fn prepare_images(options: &Options, progress: Progress<'_>) -> Result<Option<Pa
 /// The version of the API server: the pinned one, or the version of the user's own program.
 fn version(tools: &Tools) -> Result<String> {
     let program = tools.binary("kube-apiserver")?;
-    if program.starts_with(tools::cache()) {
+    if program.starts_with(tools::cache()) && !tools::is_ready_made(program) {
         return tools::kubernetes_version();
     }
     let output = bare(program).arg("--version").output().context("could not ask kube-apiserver for its version")?;

@@ -149,6 +149,11 @@ fn locate(tool: Tool) -> Result<Option<BTreeMap<String, PathBuf>>> {
     Ok((found.len() == tool.binaries().len()).then_some(found))
 }
 
+/// Whether the program is in a folder that the user's environment names. Such a folder may be in the cache, too.
+pub(crate) fn is_ready_made(program: &Path) -> bool {
+    ready_made().iter().any(|folder| program.starts_with(folder))
+}
+
 /// The folders with finished programs that the user's environment names.
 fn ready_made() -> Vec<PathBuf> {
     ["OPERATORS_TOOLS", "KUBEBUILDER_ASSETS"]

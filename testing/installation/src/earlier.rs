@@ -1,4 +1,4 @@
-//! An earlier release of the chart, for tests of upgrades and rollbacks.
+//! Earlier releases of the chart, for tests of upgrades and rollbacks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use chart::helm::succeeded;
+use cluster::Missing;
+use images::{Store, operator};
 use serde_json::{Value, json};
+
+use crate::mirror::copy;
 
 /// The version of the earlier release. Every release of this repository has a higher one.
 pub const EARLIER: &str = "0.0.9";
@@ -18,13 +22,7 @@ pub const EARLIER: &str = "0.0.9";
 ///
 /// If the chart has no such file, or the definition no such field.
 pub fn earlier_chart(folder: &Path, definition: &str, field: &str) -> Result<PathBuf> {
-    let chart = folder.join("operators");
-    succeeded(Command::new("cp").arg("--recursive").arg(chart::folder()).arg(&chart))?;
-    edit(&chart.join("Chart.yaml"), |text| {
-        let is_version = |line: &&str| line.starts_with("version: ");
-        let line = text.lines().find(is_version).context("no version")?;
-        Ok(text.replace(line, &format!("version: {EARLIER}")))
-    })?;
+    let chart = copy_chart(&chart::folder(), folder, EARLIER)?;
     edit(&chart.join(definition), |text| {
         let mut crd: Value = serde_saphyr::from_str(text)?;
         for version in crd["spec"]["versions"].as_array_mut().context("no versions")? {
@@ -36,6 +34,49 @@ pub fn earlier_chart(folder: &Path, definition: &str, field: &str) -> Result<Pat
         Ok(crd.to_string())
     })?;
     Ok(chart)
+}
+
+/// The earliest commit from which a release can be upgraded, and the version that its release has.
+const FIRST: (&str, &str) = ("5e9cc14", "0.0.1");
+
+/// Builds the image of an early commit for clusters of this repository, and writes its chart as a release into `folder`. Returns the
+/// chart's folder, and the image as `REPOSITORY@DIGEST`.
+///
+/// # Errors
+///
+/// If the clone of this repository lacks the commit, among others.
+pub fn first_release(folder: &Path) -> Result<(PathBuf, String)> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the crate is in a workspace")?;
+    let (commit, version) = FIRST;
+    let archive = folder.join("checkout.tar");
+    let mut git = Command::new("git");
+    git.arg("-C").arg(workspace).args(["archive", "--format=tar", commit, "--output"]).arg(&archive);
+    succeeded(&mut git).map_err(|error| Missing(format!("the commit {commit} is needed, fetch it: {error:#}")))?;
+    // The same folder each time. The files have the time of the commit, so Cargo builds only once.
+    let root = workspace.join("target/first-release");
+    let checkout = root.join("checkout");
+    fs::create_dir_all(&checkout).with_context(|| format!("could not create {}", checkout.display()))?;
+    succeeded(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&checkout))?;
+
+    let store = Store::open(root.join("images"))?;
+    let built = operator::build_trial(&checkout, &store)?;
+    let stored = store.find(&built.reference)?.context("the image is not in its store")?;
+    let image = copy(&store, &stored, built.reference.with_tag(version))?;
+    Store::open(images::default_store()?)?.put(&image)?;
+    let image = format!("{}@{}", built.reference.repository, built.digest);
+    Ok((copy_chart(&checkout.join("charts/operators"), folder, version)?, image))
+}
+
+/// Copies a chart into `folder` with another version, and returns the folder of the copy.
+fn copy_chart(chart: &Path, folder: &Path, version: &str) -> Result<PathBuf> {
+    let target = folder.join("operators");
+    succeeded(Command::new("cp").arg("--recursive").arg(chart).arg(&target))?;
+    edit(&target.join("Chart.yaml"), |text| {
+        let is_version = |line: &&str| line.starts_with("version: ");
+        let line = text.lines().find(is_version).context("no version")?;
+        Ok(text.replace(line, &format!("version: {version}")))
+    })?;
+    Ok(target)
 }
 
 fn edit(file: &Path, change: impl FnOnce(&str) -> Result<String>) -> Result<()> {

@@ -6,13 +6,17 @@ mod clean_up;
 mod earlier;
 mod install;
 pub mod metrics;
+mod mirror;
 pub mod permissions;
 pub mod prometheus;
 
-pub use backend::{Backend, cluster_with, failing_cluster, fresh_cluster, kind_cluster, shared_cluster};
+pub use backend::{
+    Backend, cluster_with, failing_cluster, fresh_cluster, kind_cluster, require_public_images, shared_cluster,
+};
 pub use clean_up::{clean_up, delete_kind, keep_kind_logs, kind_nodes};
-pub use earlier::{EARLIER, earlier_chart};
+pub use earlier::{EARLIER, earlier_chart, first_release};
 pub use install::{
     INSTALLED, Installed, MANAGER, MANAGER_NAMESPACE, Profile, build_image, image_for, image_of, install,
     make_namespace, uninstall, values,
 };
+pub use mirror::Mirror;

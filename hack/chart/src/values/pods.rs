@@ -14,8 +14,8 @@ use super::Open;
 pub(super) struct PodDisruptionBudget {
     /// Whether the chart creates the PodDisruptionBudget. It does so for more than one replica, and if `replicas` is null.
     enabled: bool,
-    /// Pods that may be unavailable at once: a number or a percentage.
-    #[schemars(extend("type" = ["integer", "string"]))]
+    /// Pods that may be unavailable at once: a number, or a percentage such as `50%`.
+    #[schemars(extend("type" = ["integer", "string"], "minimum" = 0, "pattern" = "^(100|[0-9]{1,2})%$"))]
     max_unavailable: Value,
 }
 

@@ -272,6 +272,27 @@ fn registry_prefixes_no_image_that_the_user_set() {
 }
 
 #[test]
+fn traces_name_the_pod_unless_the_user_does() {
+    let paths = |values: Value| {
+        let rendered = render(&values);
+        let container = &of_manager(&rendered, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+        let variables = container["env"].as_array().unwrap().iter();
+        let path = |it: &Value| json!([it["name"], it["valueFrom"]["fieldRef"]["fieldPath"]]);
+        variables.map(path).collect::<Vec<_>>()
+    };
+    let name = json!(["POD_NAME", "metadata.name"]);
+    assert_eq!(paths(json!({})), [name.clone()]);
+    let traced = json!({"otlpEndpoint": "http://collector.tracing:4317"});
+    let pod = [json!(["POD_NAMESPACE", "metadata.namespace"]), json!(["POD_UID", "metadata.uid"])];
+    let node = json!(["NODE_NAME", "spec.nodeName"]);
+    assert_eq!(paths(json!({"telemetry": traced})), [name.clone(), node, pod[0].clone(), pod[1].clone()]);
+    // The API server accepts a name only once.
+    let theirs = json!([{"name": "NODE_NAME", "value": "chosen"}]);
+    let node = json!(["NODE_NAME", null]);
+    assert_eq!(paths(json!({"telemetry": traced, "extraEnv": theirs})), [name, pod[0].clone(), pod[1].clone(), node]);
+}
+
+#[test]
 fn probes_can_be_tuned() {
     let container = |values: Value| {
         let rendered = render(&values);

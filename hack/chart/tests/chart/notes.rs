@@ -22,6 +22,10 @@ fn notes_mention_only_enabled_operators() {
     assert!(!notes.contains("CronTab"), "{notes}");
     assert!(notes.contains("helm uninstall operators") && !notes.contains("kubectl delete"), "{notes}");
     assert!(notes.contains("Objects of flighttickets.flights.com stand for something outside"), "{notes}");
+    assert!(
+        notes.find("kubectl get flighttickets") < notes.find("helm uninstall"),
+        "only a running operator cancels: {notes}"
+    );
     assert_eq!(notes.matches("stand for something outside").count(), 1, "other objects need no running operator");
     assert!(!notes.contains("helm rollback") && !notes.contains("migrate-storage"), "only after an upgrade");
     assert!(notes.contains("get secret operators-booking-certificate"), "{notes}");
@@ -71,6 +75,12 @@ fn notes_offer_samples_that_become_ready() {
     assert!(limited.contains("kubectl wait --namespace one --for=condition=Ready memcached/"), "{limited}");
     let plain = notes(&json!({}), &[]);
     assert!(plain.contains("kubectl apply -f - <<EOF") && plain.contains("kind: FlightTicket"), "{plain}");
+    assert!(
+        plain.contains("controller-manager:dev is a local build"),
+        "nodes of other machines have no such image: {plain}"
+    );
+    let pushed = notes(&json!({"image": {"repository": "registry.example.com/operators", "tag": "v1"}}), &[]);
+    assert!(!pushed.contains("local build"), "{pushed}");
     for values in [
         json!({"bookingServer": {"enabled": false}}), // no provider
         json!({"operators": {"flightticket": {"provider": {"url": "https://booking.example.com"}}}}), // costs money

@@ -40,7 +40,7 @@ fn distinct(renders: &[Rendered]) -> BTreeMap<String, &Value> {
     ours.map(|object| (object.to_string(), object)).collect()
 }
 
-/// The suite runs only one minor of Kubernetes. For the others it uses their published schemas.
+/// Most tests run only one minor of Kubernetes. For the others, these are their published schemas.
 #[test]
 fn the_oldest_and_the_newest_kubernetes_know_every_field() {
     let schemas = Schemas::of_all_minors().unwrap();
@@ -55,6 +55,16 @@ fn the_oldest_and_the_newest_kubernetes_know_every_field() {
     unknown["spec"]["template"]["spec"]["hostPod"] = json!(true);
     let error = schemas.check(oldest, [&unknown]).unwrap_err().to_string();
     assert!(error.contains("hostPod"), "{error}");
+}
+
+#[test]
+fn helm_refuses_an_older_kubernetes_and_renders_the_same_for_all_others() {
+    let text = |version: &str| helm().template(&json!({}), &["--kube-version", version]).map(|it| it.text);
+    let oldest = text("1.31.0").unwrap();
+    assert_eq!(text("1.37.0").unwrap(), oldest);
+    assert_eq!(text("1.31.2-eks-7f9249a").unwrap(), oldest, "providers append their own build");
+    let error = text("1.30.14").unwrap_err().to_string();
+    assert!(error.contains("requires kubeVersion: >=1.31.0-0"), "{error}");
 }
 
 #[test]

@@ -27,6 +27,14 @@ const FLUSH: Duration = Duration::from_secs(2);
 /// The standard variables that turn traces on; the first that is set has the endpoint.
 const VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
+/// The variables of the downward API that the chart sets when traces are on, and the attributes of the sender that they become.
+const OF_POD: [(&str, &str); 4] = [
+    ("POD_NAME", "k8s.pod.name"),
+    ("POD_NAMESPACE", "k8s.namespace.name"),
+    ("POD_UID", "k8s.pod.uid"),
+    ("NODE_NAME", "k8s.node.name"),
+];
+
 /// The exporter of traces, if they are on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Traces {
@@ -65,7 +73,8 @@ impl Traces {
         let dropped = Arc::new(AtomicU64::new(0));
         let counted = Counted { exporter, dropped: dropped.clone() };
         // The sampler, the size of batches and further attributes come from the standard variables.
-        let provider = SdkTracerProvider::builder().with_batch_exporter(counted).with_resource(resource()).build();
+        let provider = SdkTracerProvider::builder().with_batch_exporter(counted);
+        let provider = provider.with_resource(resource(|name| std::env::var(name).ok())).build();
         Ok(Self { provider: Some(provider), dropped })
     }
 
@@ -92,18 +101,16 @@ impl Traces {
     }
 }
 
-/// The resource attributes of the sender: its pod, from variables of the downward API.
-fn resource() -> Resource {
+/// The resource attributes of the sender: its build, and its pod by the variables of its environment.
+fn resource(variable: impl Fn(&str) -> Option<String>) -> Resource {
     let mut resource = Resource::builder()
         .with_attribute(opentelemetry::KeyValue::new("service.version", crate::build_info::VERSION))
         .with_attribute(opentelemetry::KeyValue::new("vcs.ref.head.revision", crate::build_info::COMMIT));
-    if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
+    if variable("OTEL_SERVICE_NAME").is_none() {
         resource = resource.with_service_name("controller-manager");
     }
-    for (variable, attribute) in
-        [("POD_NAME", "k8s.pod.name"), ("POD_NAMESPACE", "k8s.namespace.name"), ("NODE_NAME", "k8s.node.name")]
-    {
-        if let Ok(value) = std::env::var(variable) {
+    for (name, attribute) in OF_POD {
+        if let Some(value) = variable(name) {
             resource = resource.with_attribute(opentelemetry::KeyValue::new(attribute, value));
         }
     }
@@ -156,8 +163,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traces_name_the_build() {
-        let of = |key: &'static str| resource().get(&Key::new(key)).map(|value| value.to_string());
+    fn traces_name_the_build_and_the_pod() {
+        let resource = resource(|name| Some(format!("the {name}")));
+        let of = |key: &'static str| resource.get(&Key::new(key)).map(|value| value.to_string());
+        assert_eq!(of("k8s.namespace.name").as_deref(), Some("the POD_NAMESPACE"));
+        assert_eq!(of("k8s.pod.uid").as_deref(), Some("the POD_UID"));
+        assert_eq!(of("k8s.node.name").as_deref(), Some("the NODE_NAME"));
         assert_eq!(of("service.version").as_deref(), Some(crate::build_info::VERSION));
         assert_eq!(of("vcs.ref.head.revision").as_deref(), Some(crate::build_info::COMMIT));
     }

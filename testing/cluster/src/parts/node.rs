@@ -17,9 +17,12 @@ pub(crate) fn registry(spec: &Spec) -> SocketAddr {
     SocketAddr::from((spec.ip_family.first().address(Node::FIRST), REGISTRY_PORT))
 }
 
-/// Writes for containerd, which reads it at each pull, that the registry at this address speaks for itself.
-pub(crate) fn write_registry(spec: &Spec, address: SocketAddr) -> Result<()> {
-    let file = spec.layout().config(&format!("registries/{address}/hosts.toml"));
+/// What containerd calls all registries that have no configuration of their own.
+pub(crate) const EVERY_REGISTRY: &str = "_default";
+
+/// Writes for containerd, which reads it at each pull, that the registry at this address answers for the registry `name`.
+pub(crate) fn write_registry(spec: &Spec, name: &str, address: SocketAddr) -> Result<()> {
+    let file = spec.layout().config(&format!("registries/{name}/hosts.toml"));
     let folder = file.parent().unwrap_or(&file);
     std::fs::create_dir_all(folder).with_context(|| format!("could not create {}", folder.display()))?;
     std::fs::write(&file, images::registry::hosts_toml(address))
@@ -116,7 +119,7 @@ pub(super) fn write_kubeconfigs(spec: &Spec, authority: &Authority, node: Node) 
 /// The files of all nodes, by their names in the folder of configurations.
 pub(super) fn files(spec: &Spec) -> Result<Vec<(String, String)>> {
     let mut files = vec![
-        ("registries/_default/hosts.toml".into(), images::registry::hosts_toml(registry(spec))),
+        (format!("registries/{EVERY_REGISTRY}/hosts.toml"), images::registry::hosts_toml(registry(spec))),
         ("Corefile".into(), corefile(spec)),
     ];
     for node in spec.real_nodes() {

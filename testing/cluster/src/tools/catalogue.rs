@@ -12,6 +12,8 @@ pub enum Tool {
     Etcdutl,
     /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy and kubectl.
     Kubernetes,
+    /// The same programs of the newest minor version that the chart supports. Built only by the nightly run.
+    KubernetesNewest,
     /// The container runtime.
     Containerd,
     /// Starts containers for containerd.
@@ -107,6 +109,7 @@ impl Tool {
             Self::Etcd => &ETCD,
             Self::Etcdutl => &ETCDUTL,
             Self::Kubernetes => &KUBERNETES,
+            Self::KubernetesNewest => &KUBERNETES_NEWEST,
             Self::Containerd => &CONTAINERD,
             Self::Runc => &RUNC,
             Self::Cni => &CNI,
@@ -147,9 +150,20 @@ static KUBERNETES: Recipe = Recipe {
     module: "kubernetes",
     upstream: Some("k8s.io/kubernetes"),
     outputs: &[Output { binary: "kubernetes", package: ".", tags: "", ldflags: KUBERNETES_VERSION }],
-    links: &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"],
+    links: COMPONENTS,
     seccomp: false,
 };
+
+static KUBERNETES_NEWEST: Recipe = Recipe {
+    module: "kubernetes-newest",
+    upstream: Some("k8s.io/kubernetes"),
+    outputs: &[Output { binary: "kubernetes", package: ".", tags: "", ldflags: KUBERNETES_VERSION }],
+    links: COMPONENTS,
+    seccomp: false,
+};
+
+const COMPONENTS: &[&str] =
+    &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"];
 const KUBERNETES_VERSION: &str = "-X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor={major} \
      -X k8s.io/component-base/version.gitMinor={minor} -X k8s.io/component-base/version.gitTreeState=clean \
      -X k8s.io/client-go/pkg/version.gitVersion={version} -X k8s.io/client-go/pkg/version.gitMajor={major} \
@@ -373,6 +387,7 @@ mod tests {
             .chain(&[
                 Tool::Kind,
                 Tool::Kubeadm,
+                Tool::KubernetesNewest,
                 Tool::Actionlint,
                 Tool::Etcdutl,
                 Tool::ArgoCd,

@@ -1,0 +1,43 @@
+//! The nightly step `newest`: tests on the newest supported minor of Kubernetes. All other tests run the one that `hack/tools/kubernetes`
+//! pins.
+
+use anyhow::{Context as _, Result, ensure};
+use cluster::{Tool, Tools, progress};
+
+use crate::report::Outcome;
+use crate::test::nextest;
+
+/// The clusters themselves, the binary of each operator, kubectl, which is of the same version, each object of the chart, and the life
+/// of a release on a node.
+const FILTER: &str = "package(operators-cluster) & binary(clusters) | binary(acceptance) | binary(kubectl) \
+                      | package(chart) & test(/^strict::/) \
+                      | package(e2e) & binary(chart) & test(/^(lifecycle|metrics|scopes)::/)";
+
+/// A folder with finished programs takes precedence over those that the tests would build, see `cluster::tools`.
+const FINISHED: &str = "OPERATORS_TOOLS";
+
+pub(super) fn run() -> Result<Outcome> {
+    ensure!(std::env::var_os(FINISHED).is_none_or(|folder| folder.is_empty()), "unset {FINISHED}: this step sets it");
+    let tools = Tools::locate_or_build(&[Tool::KubernetesNewest], &progress::to_stderr)?;
+    let folder = tools.binary("kube-apiserver")?.parent().context("the program is in no folder")?;
+    let folder = folder.to_str().context("the path of the cache is not Unicode")?;
+    let environment = [(FINISHED, folder), ("HELM_VERSIONS", "all")];
+    let selection = nextest::Selection { filter: Some(FILTER), profile: Some("nightly"), environment: &environment };
+    nextest::run(&selection)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::workspace;
+
+    #[test]
+    fn newest_minor_that_runs_is_the_newest_of_the_schemas() {
+        let read = |path: &str| std::fs::read_to_string(workspace::root().join(path)).unwrap();
+        let go_mod = read("hack/tools/kubernetes-newest/go.mod");
+        let version = go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes v")).unwrap();
+        let (minor, _patch) = version.rsplit_once('.').unwrap();
+        let schemas = format!("const VERSION: &str = \"{minor}.");
+        assert!(read("hack/chart/src/schemas.rs").contains(&schemas), "the schemas are not of {minor}");
+        assert!(read("docs/versions.md").contains(&format!(" {minor}")), "docs/versions.md does not name {minor}");
+    }
+}
