@@ -74,9 +74,28 @@ mod tests {
         assert!(links.contains("url: https://example.com/operators/issues\n"), "{links}");
     }
 
+    fn chart() -> String {
+        std::fs::read_to_string(crate::folder().join("Chart.yaml")).expect("a file")
+    }
+
+    #[test]
+    fn chart_names_a_team_without_an_address_as_its_maintainer() {
+        let chart: Value = serde_saphyr::from_str(&chart()).expect("YAML");
+        let maintainers = chart["maintainers"].as_array().expect("a list");
+        assert!(!maintainers.is_empty());
+        for maintainer in maintainers {
+            assert!(maintainer["name"].as_str().is_some_and(|name| !name.is_empty()), "{maintainer}");
+            assert_eq!(
+                maintainer["email"],
+                Value::Null,
+                "a person may leave the team; SECURITY.md says how to reach it"
+            );
+        }
+    }
+
     #[test]
     fn chart_has_the_version_of_the_workspace() {
-        let chart = std::fs::read_to_string(crate::folder().join("Chart.yaml")).expect("a file");
+        let chart = chart();
         let version = chart.lines().find_map(|line| line.strip_prefix("version: "));
         assert_eq!(version, Some(env!("CARGO_PKG_VERSION")), "set both in one commit");
     }

@@ -5,6 +5,7 @@
 //!
 //! - [`plan`]: what a release consists of, and where it goes.
 //! - [`checks`]: whether the checkout is ready for it, and stays the same during the builds.
+//! - [`compatible`]: whether the kinds still accept what those of the last release accepted.
 //! - [`artifacts`]: puts everything together on this machine. [`package`] makes the chart, [`plugin`] the archives with the plugin of
 //!   kubectl, [`oci`] has the formats of registries, [`statement`] says where everything comes from.
 //! - [`publish`]: asks the registry before the builds, and sends the release to it after them, the tags last. [`cosign`] signs it.
@@ -25,6 +26,7 @@ pub mod package;
 pub mod plan;
 pub mod plugin;
 pub mod publish;
+mod schemas;
 pub mod statement;
 
 pub use artifacts::{Artifacts, Image};
@@ -33,3 +35,4 @@ pub use layout::{check_unused, export};
 pub use plan::Plan;
 pub use plugin::Plugin;
 pub use publish::{preflight, publish};
+pub use schemas::compatible;

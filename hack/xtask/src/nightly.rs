@@ -1,5 +1,6 @@
 //! `cargo xtask nightly`: the checks that take too long for each change. `cargo xtask test` runs samples of them.
 
+mod emulated;
 mod kind;
 mod newest;
 
@@ -143,6 +144,12 @@ const STEPS: &[Step<Args>] = &[
         title: "a release of an early commit with its own image, upgraded to this one and back",
         needs: &["tools", "cluster"],
         run: |_| whole("FIRST_RELEASE", "package(e2e) & binary(chart) & test(/^first::/)"),
+    },
+    Step {
+        name: "emulated",
+        title: "the program for the other platform, in an emulator, with the objects of a real API server",
+        needs: &["tools", "cluster"],
+        run: |_| emulated::nightly(),
     },
     Step {
         name: "ipv6",

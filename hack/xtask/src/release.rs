@@ -16,7 +16,8 @@ use release::artifacts::Summary;
 use release::cosign::{Identity, Signer};
 use release::statement::Builder;
 use release::{
-    Artifacts, Image, Plan, Plugin, Ready, check, check_unused, export, plan, preflight, publish, unchanged_during,
+    Artifacts, Image, Plan, Plugin, Ready, check, check_unused, compatible, export, plan, preflight, publish,
+    unchanged_during,
 };
 
 use crate::image::megabytes;
@@ -114,6 +115,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let ready = check(&plan)?;
     println!("  commit     {}", ready.commit);
+    println!("  kinds      {}", compatible(&plan, &ready)?);
     if dry_run {
         println!("this was a dry run: the checkout is ready, and nothing was built or pushed");
         return Ok(());

@@ -13,6 +13,11 @@ use crate::workspace::{self, File};
 
 /// The folder of the workflows, relative to the root of the checkout.
 const FOLDER: &str = ".github/workflows/";
+/// Keeps the PATH of the user for what `sudo` runs. The sudoers of Debian and Ubuntu set `secure_path`, which replaces the PATH
+/// whatever `--preserve-env` says, and the folder of cargo is not in it.
+const KEEPS_PATH: &str = "env \"PATH=$PATH\" ";
+/// The commands that need the programs of the PATH, such as cargo and Go.
+const BUILDS: &[&str] = &["make", "cargo", ".ci/run"];
 
 /// Checks all workflows of the checkout.
 pub(crate) fn run() -> Result<ExitCode> {
@@ -24,7 +29,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     for workflow in &workflows {
         let steps = steps(workflow)?;
         count += steps.len();
-        findings.extend(commands::unknown(&files, steps.iter().map(|command| (workflow.path.as_str(), command)))?);
+        findings.extend(check(workflow, &steps, &files)?);
     }
     for finding in &findings {
         println!("{finding}");
@@ -49,20 +54,41 @@ fn lint(files: &[PathBuf]) -> Result<Vec<String>> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
-/// The commands of all steps, without `sudo`.
+/// What is wrong with the commands of these steps, one line each. `files` is the whole checkout.
+fn check(workflow: &File, steps: &[String], files: &[File]) -> Result<Vec<String>> {
+    let path = workflow.path.as_str();
+    let lost = steps.iter().filter(|step| loses_path(step));
+    let mut findings: Vec<_> =
+        lost.map(|step| format!("{path}: `{step}`: write `{}` after sudo", KEEPS_PATH.trim_end())).collect();
+    findings.extend(commands::unknown(files, steps.iter().map(|step| (path, without_sudo(step))))?);
+    Ok(findings)
+}
+
+/// The commands of all steps.
 fn steps(workflow: &File) -> Result<Vec<String>> {
     let parsed: Value =
         serde_saphyr::from_str(&workflow.text).with_context(|| format!("could not read {}", workflow.path))?;
     let jobs = parsed["jobs"].as_object().into_iter().flatten();
     let steps = jobs.flat_map(|(_, job)| job["steps"].as_array().into_iter().flatten());
     let scripts = steps.filter_map(|step| step["run"].as_str());
-    Ok(scripts.flat_map(commands::of_script).map(|(_, command)| without_sudo(&command)).collect())
+    Ok(scripts.flat_map(commands::of_script).map(|(_, command)| command).collect())
+}
+
+/// What `sudo` runs; `None` if it is another command.
+fn of_sudo(command: &str) -> Option<String> {
+    let rest = command.strip_prefix("sudo ")?;
+    Some(rest.split(' ').skip_while(|word| word.starts_with("--")).collect::<Vec<_>>().join(" "))
+}
+
+/// Whether `sudo` takes the PATH away from a command that needs it.
+fn loses_path(command: &str) -> bool {
+    of_sudo(command).is_some_and(|command| command.split(' ').next().is_some_and(|first| BUILDS.contains(&first)))
 }
 
 /// The command that `sudo` runs, or the command itself.
 fn without_sudo(command: &str) -> String {
-    match command.strip_prefix("sudo ") {
-        Some(rest) => rest.split(' ').skip_while(|word| word.starts_with("--")).collect::<Vec<_>>().join(" "),
+    match of_sudo(command) {
+        Some(command) => command.strip_prefix(KEEPS_PATH).unwrap_or(&command).to_owned(),
         None => command.to_owned(),
     }
 }
@@ -71,7 +97,7 @@ fn without_sudo(command: &str) -> String {
 mod tests {
     use super::*;
 
-    const WORKFLOW: &str = "on: push\njobs:\n  a:\n    runs-on: ubuntu-24.04\n    steps:\n      - run: sudo --preserve-env=A,B make demo\n";
+    const WORKFLOW: &str = "on: push\njobs:\n  a:\n    runs-on: ubuntu-24.04\n    steps:\n      - run: sudo --preserve-env=A,B env \"PATH=$PATH\" make demo\n";
 
     fn linted(text: &str) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
@@ -100,13 +126,21 @@ mod tests {
             let workflow = File { path: format!("{FOLDER}a.yaml"), text: text.to_owned() };
             let steps = steps(&workflow).unwrap();
             assert_eq!(steps.len(), 1);
-            let places = steps.iter().map(|command| (workflow.path.as_str(), command));
-            commands::unknown(std::slice::from_ref(&makefile), places).unwrap()
+            check(&workflow, &steps, std::slice::from_ref(&makefile)).unwrap()
         };
         assert_eq!(unknown(WORKFLOW), Vec::<String>::new());
         for wrong in ["make dmo", "cargo xtask test --onyl tidy"] {
             let found = unknown(&WORKFLOW.replace("make demo", wrong));
             assert_eq!(found.len(), 1, "{wrong}: {found:?}");
         }
+        let found = unknown(&WORKFLOW.replace(KEEPS_PATH, ""));
+        assert!(
+            found.len() == 1 && found[0].ends_with("make demo`: write `env \"PATH=$PATH\"` after sudo"),
+            "{found:?}"
+        );
+        assert_eq!(
+            unknown(&WORKFLOW.replace(KEEPS_PATH, "").replace("make demo", "chown root a")),
+            Vec::<String>::new()
+        );
     }
 }

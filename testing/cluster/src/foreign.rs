@@ -118,7 +118,7 @@ impl Foreign {
             let why = || Unsupported(format!("{name}: it is unknown whether this machine reaches its pods: {advice}"));
             return told.then_some(()).ok_or_else(|| why().into());
         };
-        let advice = "only root can enter the network of kind's nodes: use `sudo --preserve-env`";
+        let advice = "only root can enter the network of kind's nodes: use `sudo --preserve-env env PATH=$PATH`";
         fs::File::open(format!("/proc/{node}/ns/net")).map(drop).map_err(|_| Missing(advice.into()).into())
     }
 }

@@ -21,7 +21,8 @@ pub(crate) fn check(nodes: Nodes, layout: &Layout) -> Result<()> {
 
 fn check_real(layout: &Layout) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
-        let advice = "use `sudo --preserve-env`, or `--nodes simulated`, which needs no root but runs no containers";
+        let advice = "use `sudo --preserve-env env PATH=$PATH`, or `--nodes simulated`, which needs no root but runs no \
+                      containers";
         return Err(Missing(format!("real nodes need root: {advice}")).into());
     }
     for folder in ["/etc", "/opt", "/var", "/run"] {

@@ -70,6 +70,11 @@ impl Checkout {
         self.git(&["commit", "--quiet", "--message=change"]);
     }
 
+    /// Gives the last commit a tag.
+    pub(crate) fn tag(&self, name: &str) {
+        self.git(&["tag", name]);
+    }
+
     fn git(&self, arguments: &[&str]) {
         let mut git = Command::new("git");
         git.args(["-c", "user.name=test", "-c", "user.email=test@example.com"]).args(arguments);

@@ -6,6 +6,7 @@ mod kit;
 mod layout;
 mod plugin;
 mod provenance;
+mod schemas;
 mod signing;
 
 use std::fs;

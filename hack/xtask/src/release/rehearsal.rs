@@ -45,7 +45,10 @@ pub(crate) fn nightly() -> Result<Outcome> {
     let first: Version = VERSION.parse().context("the version of the checkout")?;
     let second = Version::new(first.major, first.minor, first.patch + 1);
     let (first, second) = (rehearsal.release(first)?, rehearsal.release(second)?);
-    rehearsal.play(&first, &second)?;
+    if let Err(error) = rehearsal.play(&first, &second) {
+        rehearsal.show();
+        return Err(error);
+    }
     drop(rehearsal);
     replica::clear(&folder)?; // some gigabytes
     Ok(Outcome::Passed)
@@ -133,6 +136,14 @@ impl<'a> Rehearsal<'a> {
         helm::succeeded(self.helm.on(self.cluster).args(test)).context("helm test")?;
         self.helm_refuses_changed_chart(second)?;
         self.node_refuses_changed_layer(second)
+    }
+
+    /// Prints what users look at after a failure. The cluster ends with the rehearsal.
+    fn show(&self) {
+        for kind in ["pods", "events"] {
+            let shown = self.kubectl(&["get", kind, "--all-namespaces", "--output=wide"]);
+            eprintln!("{kind}:\n{}", shown.unwrap_or_else(|error| format!("{error:#}")));
+        }
     }
 
     /// Runs the commands of the README for the image, the chart and the bill of materials.

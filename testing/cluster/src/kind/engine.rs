@@ -94,7 +94,8 @@ impl Engine {
         match which {
             Which::Built => {
                 if !rustix::process::geteuid().is_root() {
-                    let advice = "start one of them, or use `sudo --preserve-env`: root can run kind without them";
+                    let advice = "start one of them, or use `sudo --preserve-env env PATH=$PATH`: root can run kind without \
+                                  them";
                     return Err(Missing(format!("neither Docker nor Podman runs: {advice}")).into());
                 }
                 let (daemon, image) = Daemon::ready(progress)?;

@@ -1,0 +1,245 @@
+//! Whether the kinds still accept what those of the last release accepted, as `docs/versions.md` promises.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context as _, Result, bail};
+use chart::CHART;
+use semver::Version;
+use serde_json::Value;
+
+use crate::{Plan, Ready, git};
+
+/// Keywords whose number may only rise, and those whose number may only fall.
+const UPPER: [&str; 4] = ["maximum", "maxItems", "maxLength", "maxProperties"];
+const LOWER: [&str; 4] = ["minimum", "minItems", "minLength", "minProperties"];
+
+/// The definitions of the kinds at one commit, by name.
+type Definitions = BTreeMap<String, Value>;
+
+/// Compares the definitions with those of the last release before this version. Returns a sentence about the result. Rules in CEL
+/// are not compared.
+///
+/// # Errors
+///
+/// If a definition refuses what the last release accepted, and the version is none that may do so. Also if this clone lacks the tag
+/// of the last release.
+pub fn compatible(plan: &Plan, ready: &Ready) -> Result<String> {
+    let tags = git::text(&plan.checkout, &["tag", "--list", "v[0-9]*", "--merged", &ready.commit])?;
+    let tagged = tags.lines().filter_map(|tag| tag.trim().strip_prefix('v'));
+    let Some(last) = last_before(&plan.version, tagged) else {
+        let changelog =
+            fs::read_to_string(plan.checkout.join("CHANGELOG.md")).context("could not read CHANGELOG.md")?;
+        let headings = changelog.lines().filter_map(|line| line.strip_prefix("## [")?.split(']').next());
+        if let Some(last) = last_before(&plan.version, headings) {
+            bail!(
+                "CHANGELOG.md has the release {last}, but this clone has no tag v{last} to compare the kinds with: \
+                 git fetch --tags --unshallow"
+            );
+        }
+        return Ok("those of a first release".to_owned());
+    };
+    let (old, new) = (definitions(plan, &format!("v{last}"))?, definitions(plan, &ready.commit)?);
+    let differences = differences(&old, &new, last.minor != plan.version.minor);
+    if differences.is_empty() {
+        return Ok(format!("accept what those of {last} accept"));
+    }
+    let differences = differences.join("\n- ");
+    // Before 1.0.0, a minor version may change what a major one may change afterwards.
+    let may_break = last.major != plan.version.major || (last.major == 0 && last.minor != plan.version.minor);
+    if !may_break {
+        bail!("{} may not refuse what {last} accepts, see docs/versions.md:\n- {differences}", plan.version);
+    }
+    Ok(format!("refuse what those of {last} accept; does the changelog say so?\n- {differences}"))
+}
+
+/// The highest of these versions that is lower than `version`. A pre-release promises nothing.
+fn last_before<'a>(version: &Version, others: impl Iterator<Item = &'a str>) -> Option<Version> {
+    let others = others.filter_map(|other| Version::parse(other).ok());
+    others.filter(|other| other < version && other.pre.is_empty()).max()
+}
+
+/// The definitions in the chart at this commit.
+fn definitions(plan: &Plan, commit: &str) -> Result<Definitions> {
+    let folder = format!("{CHART}/files");
+    let files = git::text(&plan.checkout, &["ls-tree", "-r", "--name-only", commit, &folder])?;
+    let mut definitions = Definitions::new();
+    for file in files.lines().filter(|file| file.rsplit('/').next().is_some_and(|name| name.starts_with("crd-"))) {
+        let text = git::text(&plan.checkout, &["show", &format!("{commit}:{file}")])?;
+        let definition: Value = serde_saphyr::from_str(&text).with_context(|| format!("{file} of {commit}"))?;
+        let name =
+            definition["metadata"]["name"].as_str().with_context(|| format!("{file} of {commit} has no name"))?;
+        definitions.insert(name.to_owned(), definition);
+    }
+    Ok(definitions)
+}
+
+/// What the new definitions refuse although the old ones accept it, one line each. `alpha_may_change` is whether the schemas of
+/// alpha versions may differ.
+fn differences(old: &Definitions, new: &Definitions, alpha_may_change: bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, old) in old {
+        let Some(new) = new.get(name) else {
+            found.push(format!("{name} is gone"));
+            continue;
+        };
+        for (version, old) in served(old) {
+            let place = format!("{name} {version}");
+            match served(new).find(|(other, _)| *other == version) {
+                Some(_) if alpha_may_change && version.contains("alpha") => {}
+                Some((_, new)) => narrowed(schema(old), schema(new), &place, &mut found),
+                None => found.push(format!("{place} is not served")),
+            }
+        }
+    }
+    found
+}
+
+/// The served versions of a definition, by name.
+fn served(definition: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    versions
+        .filter(|version| version["served"] == true)
+        .filter_map(|version| Some((version["name"].as_str()?, version)))
+}
+
+fn schema(version: &Value) -> &Value {
+    &version["schema"]["openAPIV3Schema"]
+}
+
+/// Adds a line for whatever `new` refuses although `old` accepts it. `path` leads to both.
+fn narrowed(old: &Value, new: &Value, path: &str, found: &mut Vec<String>) {
+    if old["type"] != new["type"] || old["x-kubernetes-int-or-string"] != new["x-kubernetes-int-or-string"] {
+        found.push(format!("{path} has another type"));
+        return;
+    }
+    for name in list(new, "required").filter(|name| !list(old, "required").any(|it| it == *name)) {
+        found.push(format!("{path} requires {name}"));
+    }
+    let is_kept = |value: &Value| list(new, "enum").any(|it| it == value);
+    if !new["enum"].is_null() && (old["enum"].is_null() || !list(old, "enum").all(is_kept)) {
+        found.push(format!("{path} accepts fewer values"));
+    }
+    let bound = |schema: &Value, name: &str| schema[name].as_f64();
+    let is_lower = |name: &str| bound(new, name).is_some_and(|new| bound(old, name).is_none_or(|old| new < old));
+    let is_higher = |name: &str| bound(new, name).is_some_and(|new| bound(old, name).is_none_or(|old| new > old));
+    let bounds =
+        UPPER.into_iter().filter(|name| is_lower(name)).chain(LOWER.into_iter().filter(|name| is_higher(name)));
+    found.extend(bounds.map(|name| format!("{path} has a narrower {name}")));
+    if !new["pattern"].is_null() && new["pattern"] != old["pattern"] {
+        found.push(format!("{path} has another pattern"));
+    }
+    if old["nullable"] == true && new["nullable"] != true {
+        found.push(format!("{path} refuses null"));
+    }
+    for (name, old) in old["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        match &new["properties"][name] {
+            Value::Null if new["x-kubernetes-preserve-unknown-fields"] == true => {}
+            Value::Null => found.push(format!("{path} is gone")),
+            new => narrowed(old, new, &path, found),
+        }
+    }
+    for (keyword, part) in [("items", "[]"), ("additionalProperties", ".*")] {
+        if old[keyword].is_object() && new[keyword].is_object() {
+            narrowed(&old[keyword], &new[keyword], &format!("{path}{part}"), found);
+        }
+    }
+}
+
+fn list<'a>(schema: &'a Value, keyword: &str) -> impl Iterator<Item = &'a Value> {
+    schema[keyword].as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn definition(version: &str, schema: &Value) -> Definitions {
+        let version = json!({"name": version, "served": true, "schema": {"openAPIV3Schema": schema}});
+        Definitions::from([("gadgets.example.com".to_owned(), json!({"spec": {"versions": [version]}}))])
+    }
+
+    /// The differences between the schemas of a field `a`.
+    fn of(old: &Value, new: &Value) -> Vec<String> {
+        let all = |schema: &Value| definition("v1", &json!({"type": "object", "properties": {"a": schema}}));
+        differences(&all(old), &all(new), true)
+    }
+
+    #[test]
+    fn whatever_is_narrower_is_found() {
+        let string = |more: Value| {
+            let mut schema = json!({"type": "string"});
+            schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            schema
+        };
+        let object = |more: Value| json!({"type": "object", "properties": more});
+        for (old, new, expected) in [
+            (string(json!({})), json!({"type": "integer"}), ".a has another type"),
+            (string(json!({"enum": ["x", "y"]})), string(json!({"enum": ["x"]})), ".a accepts fewer values"),
+            (string(json!({})), string(json!({"enum": ["x"]})), ".a accepts fewer values"),
+            (string(json!({})), string(json!({"maxLength": 9})), ".a has a narrower maxLength"),
+            (string(json!({"minLength": 1})), string(json!({"minLength": 2})), ".a has a narrower minLength"),
+            (string(json!({"pattern": "x"})), string(json!({"pattern": "y"})), ".a has another pattern"),
+            (string(json!({"nullable": true})), string(json!({})), ".a refuses null"),
+            (object(json!({"b": {}})), object(json!({})), ".a.b is gone"),
+            (
+                json!({"type": "array", "items": {"type": "string"}}),
+                json!({"type": "array", "items": {"type": "integer"}}),
+                ".a[] has another type",
+            ),
+            (
+                json!({"type": "object", "additionalProperties": {"maximum": 5}}),
+                json!({"type": "object", "additionalProperties": {"maximum": 4}}),
+                ".a.* has a narrower maximum",
+            ),
+            (json!({"type": "object"}), json!({"type": "object", "required": ["b"]}), ".a requires \"b\""),
+        ] {
+            assert_eq!(of(&old, &new), [format!("gadgets.example.com v1{expected}")], "{old} {new}");
+            assert_eq!(of(&old, &old), Vec::<String>::new());
+            assert_eq!(of(&new, &new), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn whatever_is_wider_is_no_difference() {
+        for (old, new) in [
+            (json!({"type": "string", "maxLength": 1}), json!({"type": "string", "maxLength": 2})),
+            (json!({"type": "string", "maxLength": 1, "pattern": "x"}), json!({"type": "string"})),
+            (json!({"enum": ["x"]}), json!({"enum": ["y", "x"]})),
+            (json!({"required": ["b"]}), json!({})),
+            (json!({"properties": {"b": {}}}), json!({"properties": {"b": {}, "c": {}}})),
+            (json!({"properties": {"b": {}}}), json!({"x-kubernetes-preserve-unknown-fields": true})),
+        ] {
+            assert_eq!(of(&old, &new), Vec::<String>::new(), "{old} {new}");
+        }
+    }
+
+    #[test]
+    fn kinds_and_their_served_versions_stay() {
+        let old = definition("v1", &json!({}));
+        assert_eq!(differences(&old, &Definitions::new(), true), ["gadgets.example.com is gone"]);
+        let renamed = definition("v2", &json!({}));
+        assert_eq!(differences(&old, &renamed, true), ["gadgets.example.com v1 is not served"]);
+    }
+
+    #[test]
+    fn alpha_version_changes_only_with_a_minor_version() {
+        let [old, new] = ["string", "integer"].map(|kind| definition("v1alpha1", &json!({"type": kind})));
+        assert_eq!(differences(&old, &new, true), Vec::<String>::new());
+        assert_eq!(differences(&old, &new, false), ["gadgets.example.com v1alpha1 has another type"]);
+    }
+
+    #[test]
+    fn last_release_is_the_highest_lower_one() {
+        let last = |version: &str| {
+            let others = ["0.9.0", "1.2.10", "1.2.9", "1.3.0-rc.1", "2.0.0", "what"];
+            last_before(&Version::parse(version).unwrap(), others.into_iter()).map(|last| last.to_string())
+        };
+        assert_eq!(last("1.3.0").as_deref(), Some("1.2.10"));
+        assert_eq!(last("1.2.10").as_deref(), Some("1.2.9"), "not the version itself, whose tag may exist");
+        assert_eq!(last("0.9.0"), None);
+    }
+}
