@@ -128,6 +128,21 @@ mod tests {
         assert!(different.is_empty(), "{advice}: {different:#?}");
     }
 
+    /// The same for a new project, which turns on fewer features. It compiles part of its dependencies again, but not the largest
+    /// one, the API of Kubernetes, and what this is made of.
+    #[test]
+    fn new_project_shares_the_api_of_kubernetes_with_the_tests() {
+        let name = |line: &str| line.split(", features").next().unwrap_or_default().to_owned();
+        let api = crates_of(&["--package", "k8s-openapi", "--edges", "normal,build"]);
+        let api: BTreeSet<_> = api.iter().map(|line| name(line)).collect();
+        let tests = crates_of(&["--workspace", "--edges", "normal,build,dev"]);
+        let project = crates_of(&["--package", "gadget-operator", "--edges", "normal,build,dev"]);
+        assert!(project.iter().any(|line| line.starts_with("k8s-openapi ")));
+        let different: Vec<_> = project.difference(&tests).filter(|line| api.contains(&name(line))).collect();
+        let advice = "the workspace turns on more features of these crates than a new project does";
+        assert!(different.is_empty(), "{advice}: {different:#?}");
+    }
+
     #[test]
     fn programs_that_may_run_cargo_do_not_see_the_package_of_xtask() {
         for command in [cargo(), command("make")] {
