@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use cluster::Cluster;
 use images::{Digest, Image, Reference, Store, store::Stored};
 use tempfile::TempDir;
@@ -37,13 +37,8 @@ impl Mirror {
         let sandbox = find(&machine, SANDBOX)?.context("the store has no image of a sandbox")?;
         store.put(&copy(&machine, &sandbox, sandbox.reference.clone())?)?;
 
-        let listen = || -> Result<TcpListener> {
-            cluster.enter_network()?;
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("could not listen for the mirror")
-        };
-        // A thread of its own, because it can never leave the cluster's network again.
-        let listener =
-            thread::scope(|scope| scope.spawn(listen).join()).map_err(|_| anyhow!("the thread panicked"))??;
+        let listener = cluster
+            .in_network(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("could not listen for the mirror"))?;
         cluster.pull_only_from(listener.local_addr()?)?;
         let root = folder.path().to_owned();
         thread::spawn(move || {

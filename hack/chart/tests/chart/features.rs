@@ -281,7 +281,7 @@ fn traces_name_the_pod_unless_the_user_does() {
         variables.map(path).collect::<Vec<_>>()
     };
     let name = json!(["POD_NAME", "metadata.name"]);
-    assert_eq!(paths(json!({})), [name.clone()]);
+    assert_eq!(paths(json!({})), std::slice::from_ref(&name));
     let traced = json!({"otlpEndpoint": "http://collector.tracing:4317"});
     let pod = [json!(["POD_NAMESPACE", "metadata.namespace"]), json!(["POD_UID", "metadata.uid"])];
     let node = json!(["NODE_NAME", "spec.nodeName"]);
