@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn single_slot_is_usable() {
+    fn single_place_is_usable() {
         let places = Places::new(1);
         let one = crowd(&places, "10.0.0.1:1");
         assert_eq!((one.len(), crowd(&places, "10.0.0.2:1").len()), (1, 0));
@@ -110,12 +110,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn freed_slot_goes_to_the_origin_that_holds_fewer() {
+    async fn freed_place_goes_to_the_origin_that_holds_fewer() {
         let places = Places::new(2);
-        let first = places.enter(Some(origin("10.0.0.1:1"))).expect("a slot");
+        let first = places.enter(Some(origin("10.0.0.1:1"))).expect("a place");
         let mut second = pin!(places.wait(Some(origin("10.0.0.1:1"))));
-        assert!(futures::poll!(&mut second).is_pending(), "the other slot is for another origin");
-        let other = places.enter(Some(origin("10.0.0.2:1"))).expect("a slot");
+        assert!(futures::poll!(&mut second).is_pending(), "the other place is for another origin");
+        let other = places.enter(Some(origin("10.0.0.2:1"))).expect("a place");
         let mut third = pin!(places.wait(Some(origin("10.0.0.3:1"))));
         assert!(futures::poll!(&mut third).is_pending(), "none is free");
         drop(other);

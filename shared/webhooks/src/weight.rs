@@ -8,6 +8,8 @@ const MAP: usize = 2048;
 /// Objects and lists around each other, of which a tree may have this many: a decoder refuses 128, and begins anew at the object of
 /// a review.
 const DEEPEST: usize = 160;
+/// Objects and lists around each other of which the kind is known. What is deeper is no element of a typed list.
+const KNOWN: usize = 128;
 /// Bytes that an object or a list may take as an element of a list, with its own maps, however short its text is: a typed element has
 /// room for all its fields, and derived decoders also take a list for an object. The largest elements of the Kubernetes API are a
 /// volume and a container.
@@ -35,7 +37,8 @@ fn copies(body: &[u8]) -> usize {
 /// lists around them. Takes any bytes.
 fn heaviest(text: &[u8], outside: usize) -> usize {
     let (mut depth, mut bytes, mut heaviest) = (0_usize, 0_usize, 0);
-    // One bit for each object (0) and list (1) around this place, the innermost one last. A decoder refuses more than 128.
+    // One bit for each of the outermost objects (0) and lists (1) around this place, the innermost one last. A decoder skips values of
+    // any depth where it does not know the field. They must not push out the bits of the lists around them: more elements may follow.
     let mut lists = 0_u128;
     let (mut in_string, mut escaped) = (false, false);
     // Right behind the beginning of an object that is no element of a list.
@@ -56,11 +59,15 @@ fn heaviest(text: &[u8], outside: usize) -> usize {
                 bytes = bytes.saturating_add(if is_element { ELEMENT } else { VALUE });
                 begun = *byte == b'{' && !is_element;
                 depth += 1;
-                lists = lists << 1 | u128::from(*byte == b'[');
+                if depth <= KNOWN {
+                    lists = lists << 1 | u128::from(*byte == b'[');
+                }
             }
             b'}' | b']' => {
+                if depth <= KNOWN {
+                    lists >>= 1;
+                }
                 depth = depth.saturating_sub(1);
-                lists >>= 1;
             }
             b',' | b':' => bytes = bytes.saturating_add(VALUE),
             _ => {}
@@ -80,6 +87,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::memory::LONG_REVIEWS;
 
     #[test]
     fn values_and_keys_are_counted_outside_of_strings() {
@@ -120,6 +128,48 @@ mod tests {
         ] {
             assert!(size <= ELEMENT, "{size}");
         }
+    }
+
+    /// A decoder skips the deep value, and decodes the elements behind it.
+    #[test]
+    fn elements_behind_a_deep_value_weigh_as_much_as_those_before_it() {
+        let deep = format!("{{\"unknown\":{}{}}}", "[".repeat(200), "]".repeat(200));
+        let list = |elements: &str| heaviest(format!("[{elements}]").as_bytes(), 0);
+        let (empty, alone) = (list("{}") - list(""), list(&deep));
+        assert_eq!(list(&format!("{{}},{deep}")), alone + empty + VALUE);
+        assert_eq!(list(&format!("{deep},{{}},{{}}")), alone + 2 * (empty + VALUE));
+        assert_eq!(empty, ELEMENT);
+    }
+
+    /// The API server sends both objects of a change. These are far larger than usual ones.
+    #[test]
+    fn large_objects_of_the_api_server_are_reviewed() {
+        let object = |spec: &str, fields: &str| {
+            let metadata = format!("{{\"name\":\"a\",\"managedFields\":[{{\"fieldsV1\":{{{fields}}}}}]}}");
+            format!("{{\"metadata\":{metadata},\"spec\":{{{spec}}}}}")
+        };
+        let change = |object: &str| {
+            let body = format!("{{\"request\":{{\"object\":{object},\"oldObject\":{object}}}}}");
+            of_admission(body.as_bytes())
+        };
+        let text = object(&format!("\"text\":\"{}\"", "a".repeat(1_500_000)), "");
+        assert!(change(&text) < LONG_REVIEWS, "one text of 1.5 MB");
+
+        let entries: Vec<_> = (0..10_000).map(|n| format!("\"key-{n}\":\"{}\"", "a".repeat(50))).collect();
+        let fields: Vec<_> = (0..10_000).map(|n| format!("\"f:key-{n}\":{{}}")).collect();
+        let map = object(&entries.join(","), &fields.join(","));
+        assert!(change(&map) < LONG_REVIEWS, "a map of 10,000 keys: {}", change(&map));
+
+        let entries: Vec<_> = (0..1000).map(|n| format!("{{\"name\":\"V{n}\",\"value\":\"a\"}}")).collect();
+        let of_entry = "{\".\":{},\"f:name\":{},\"f:value\":{}}";
+        let fields: Vec<_> = (0..1000).map(|n| format!("\"k:{{\\\"name\\\":\\\"V{n}\\\"}}\":{of_entry}")).collect();
+        let list = object(&format!("\"env\":[{}]", entries.join(",")), &fields.join(","));
+        assert!(change(&list) < LONG_REVIEWS, "a list of 1,000 variables: {}", change(&list));
+
+        let one = object(&format!("\"text\":\"{}\"", "a".repeat(14_000)), "");
+        let all: Vec<_> = std::iter::repeat_n(one, 500).collect();
+        let page = format!("{{\"request\":{{\"objects\":[{}]}}}}", all.join(","));
+        assert!(of_conversion(page.as_bytes()) < LONG_REVIEWS, "a page of 500 objects, as long as a body may be");
     }
 
     #[test]

@@ -10,7 +10,8 @@ use crate::metrics::Metrics;
 pub struct Config {
     /// The back-off of failing keys.
     pub backoff: Backoff,
-    /// How many times in a row more urgent keys may overtake the oldest ready key. `u32::MAX` lets it starve.
+    /// How many times in a row other keys, more urgent or of other flows, may overtake the oldest ready key. `u32::MAX` lets it
+    /// starve; 0 turns priorities and flows off.
     pub patience: u32,
     /// Makes the jitter repeatable.
     pub seed: Option<u64>,

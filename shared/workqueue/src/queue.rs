@@ -26,8 +26,8 @@ use crate::waiter::Waiter;
 ///   too, but neither resets nor lengthens the back-off (see [`Outcome::Failure`](crate::Outcome::Failure)).
 /// * Higher priorities go first; one hand-out in [`Config::patience`]` + 1` goes to the oldest key instead.
 /// * Inside a priority, flows take turns (see [`WorkQueue::with_flows`]), and inside a flow, first come, first served.
-/// * An idle key takes no memory. A waiting one takes about 60 bytes in addition to the key, which is stored once. The memory of
-///   a burst is kept until the queue is empty.
+/// * An idle key takes no memory. A waiting one takes about 60 bytes in addition to the key, which is stored once, and each flow
+///   with ready keys about 100. The memory of a burst is kept until the queue is empty.
 ///
 /// There is no background task. Only [`WorkQueue::get`] needs a runtime, for tokio's timer.
 pub struct WorkQueue<K: Clone + Eq + Hash + Send + Sync + 'static> {
@@ -43,7 +43,8 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// An empty queue in which keys of different flows take turns, one key at a time, inside a priority.
     ///
     /// `flow_of` gives the number of a key's flow, always the same for the same key. It runs under the queue's lock, so it must
-    /// be quick. With the namespace as the flow, a namespace with a thousand ready keys delays the key of another by one hand-out.
+    /// be quick. With the namespace as the flow, a namespace with a thousand ready keys delays the key of another by one hand-out, and
+    /// by those that go to the oldest key.
     pub fn with_flows(config: Config, flow_of: fn(&K) -> u64) -> Self {
         Self { shared: Arc::new(Shared::new(config, flow_of)) }
     }

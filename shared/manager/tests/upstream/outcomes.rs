@@ -209,7 +209,7 @@ async fn max_concurrent_reconciles_is_respected() {
     assert_eq!((calls.count(), most.load(Ordering::Relaxed), running.load(Ordering::Relaxed)), (9, 3, 0));
 }
 
-/// Before, the key of the other namespace had to wait for the whole crowd: 500 reconciles.
+/// In one line, the object of the other namespace would wait for the whole crowd: 500 reconciles.
 #[tokio::test(start_paused = true)]
 async fn crowd_of_one_namespace_delays_another_by_one_reconcile() {
     let model = model();

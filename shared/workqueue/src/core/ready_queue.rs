@@ -7,13 +7,15 @@
 //! **What follows.** Of any `patience + 1` hand-outs at least one goes to the oldest key. So a key with m older keys before it is
 //! served after at most `(m + 1) · (patience + 1)` hand-outs, however many urgent ones arrive. Urgent keys lose at most one
 //! hand-out in `patience + 1`, and only while an older key waits. And the first key of a flow waits for at most one key of each
-//! other flow of its priority, however many keys those have, beside the hand-outs to oldest keys and to higher priorities.
+//! other flow of its priority, however many keys those have, beside the hand-outs to oldest keys and to higher priorities. If the
+//! oldest key is of its own flow, that was the turn of the flow.
 //!
 //! **Why not a maximum wait.** After a restart, ten thousand keys would exceed it at the same time, and live changes, which this
 //! queue is made to prefer, would wait behind all of them. A share of the hand-outs has no such cliff and needs no clock.
 //!
-//! **Cost.** Linked lists through the entries, so a ready key takes no extra memory. A step takes a time that grows with the
-//! logarithm of the number of flows, and skips the held keys, of which there are never more than workers.
+//! **Cost.** Linked lists through the entries, so a ready key takes no extra memory; a flow with ready keys takes two entries of
+//! maps for each of its priorities. A step takes a time that grows with the logarithm of the number of flows, and skips the held
+//! keys, of which there are never more than workers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -20,9 +20,10 @@ async fn once(aim: Aim) -> Result<()> {
     let is_conversion = post.starts_with("POST /convert ");
     // A server refuses more values than it has memory for, so each order of magnitude has to be tried.
     let bytes = fastrand::usize(LARGEST / 2..LARGEST - 1024) >> fastrand::u32(..9);
+    let first = if fastrand::bool() { deep() } else { "{}".to_owned() };
     let body = match REVIEWED.get(fastrand::usize(..=REVIEWED.len())) {
         _ if is_conversion => conversion(&list_of(CONVERTED, bytes)),
-        Some((field, value)) => review(field, &list_of(value, bytes)),
+        Some((field, value)) => review(field, &list_of(value, bytes).replacen("{}", &first, 1)),
         None => review(WITH_ANY_JSON, &maps(bytes)),
     };
     stream.write_all(Requests::with_body(&post, &body).as_bytes()).await?;
@@ -52,6 +53,12 @@ fn list_of(value: &str, bytes: usize) -> String {
     format!("[{value}{}]", format!(",{value}").repeat(bytes / (value.len() + 1)))
 }
 
+/// An element with an unknown field, which a decoder skips however deep it is. The other elements still need memory.
+fn deep() -> String {
+    const DEPTH: usize = 200;
+    format!("{{\"unknown\":{}{}}}", "[".repeat(DEPTH), "]".repeat(DEPTH))
+}
+
 /// A list of one element with about this many bytes of maps that have a single key.
 fn maps(bytes: usize) -> String {
     const LENGTH: usize = 14;
@@ -68,6 +75,7 @@ fn review(field: &str, list: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
     use serde_json::Value;
 
     use super::*;
@@ -81,6 +89,7 @@ mod tests {
             let list = &object.pointer(&format!("/{}", field.replace('.', "/"))).expect("the field");
             assert_eq!((&body["kind"], list.as_array().map(Vec::len)), (&"AdmissionReview".into(), Some(1)), "{field}");
         }
+        serde_json::from_str::<ManagedFieldsEntry>(&deep()).expect("a decoder skips the field");
         let body: Value = serde_json::from_str(&review(WITH_ANY_JSON, &maps(100))).expect("JSON");
         let fields = &body["request"]["object"]["metadata"]["managedFields"][0]["fieldsV1"];
         assert_eq!((&fields["0"], &fields["6"]), (&serde_json::json!({"": 0}), &serde_json::json!({"": 0})));
