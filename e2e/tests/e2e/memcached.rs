@@ -45,12 +45,23 @@ async fn ready(world: &World, size: usize) -> Memcached {
     world
         .until(&format!("{size} nodes are ready"), async || {
             let memcached: Memcached = world.get(NAME).await?;
-            let status = memcached.status.as_ref()?;
-            let ready = status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True");
-            let current = status.observed_generation == memcached.metadata.generation;
-            (ready && current && status.endpoints.len() == size).then_some(memcached)
+            (is_ready(&memcached) && nodes_of(&memcached).len() == size).then_some(memcached)
         })
         .await
+}
+
+/// Whether the status is of the present spec, and says that the object is ready.
+fn is_ready(memcached: &Memcached) -> bool {
+    memcached.status.as_ref().is_some_and(|status| {
+        status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True")
+            && status.observed_generation == memcached.metadata.generation
+    })
+}
+
+/// The addresses of the nodes in the status.
+fn nodes_of(memcached: &Memcached) -> BTreeSet<SocketAddr> {
+    let endpoints = memcached.status.iter().flat_map(|status| &status.endpoints);
+    endpoints.map(|it| it.parse().expect("an address")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,26 +175,20 @@ async fn rollout_replaces_one_pod_at_a_time_without_client_errors() {
     let Some(world) = world_with(Access::Network).await else { return };
     world.apply(SAMPLE).await;
     world.patch::<Memcached>(NAME, json!({"spec": {"rollout": {"minReadySeconds": 5}}})).await;
-    let addresses = |memcached: Memcached| -> BTreeSet<SocketAddr> {
-        let endpoints = memcached.status.expect("a status").endpoints;
-        endpoints.iter().map(|it| it.parse().expect("an address")).collect()
-    };
-    let before = addresses(ready(&world, 3).await);
+    let before = nodes_of(&ready(&world, 3).await);
 
     // Like a client of the Service: it looks up the present nodes, and uses these until the next look-up.
     let nodes = Arc::new(Mutex::new(Some(before.clone())));
-    let asked = nodes.clone();
-    let load = inside(world.cluster.clone(), move || cache_load::load(|| asked.lock().expect("no panic").clone()));
+    let asked = Arc::downgrade(&nodes); // so that the load also ends when the test fails
+    let present = move || asked.upgrade()?.lock().expect("no panic").clone();
+    let load = inside(world.cluster.clone(), move || cache_load::load(present));
     let roll = async {
         world.patch::<Memcached>(NAME, json!({"spec": {"podAnnotations": {"release": "2"}}})).await;
         world
             .until("all nodes are replaced and ready", async || {
                 let memcached: Memcached = world.get(NAME).await?;
-                let conditions = memcached.status.as_ref()?.conditions.iter();
-                let stable = conditions.clone().any(|it| it.type_ == "Ready" && it.status == "True")
-                    && memcached.status.as_ref()?.observed_generation == memcached.metadata.generation;
-                let present = addresses(memcached);
-                let done = stable && present.len() == 3 && present.is_disjoint(&before);
+                let present = nodes_of(&memcached);
+                let done = is_ready(&memcached) && present.len() == 3 && present.is_disjoint(&before);
                 *nodes.lock().expect("no panic") = Some(present);
                 done.then_some(())
             })

@@ -131,7 +131,7 @@ pub(crate) fn halted(halt: &NotReconciled, context: ConditionContext<'_>) -> Vec
     let own = stored(&|type_| !STANDARD.contains(&type_));
     match halt {
         NotReconciled::Paused(message) => {
-            let mut conditions = kept(&["Available", "Degraded", "Synced"]);
+            let mut conditions = kept(&["Available", "Degraded"]);
             if context.stored.iter().any(|condition| condition.type_ == "Progressing") {
                 conditions.insert(
                     conditions.iter().take_while(|condition| condition.type_ == "Available").count(),
@@ -140,6 +140,7 @@ pub(crate) fn halted(halt: &NotReconciled, context: ConditionContext<'_>) -> Vec
             }
             let ready = context.condition("Ready", &Verdict::no("Paused", message.clone()));
             conditions.push(context.timed(Condition { status: "Unknown".to_owned(), ..ready }));
+            conditions.extend(kept(&["Synced"])); // after `Ready`, as in the status of an object that is not paused
             conditions.extend(own);
             conditions
         }

@@ -25,7 +25,7 @@ const JOBS: &str = "jobs.batch";
 /// How many pods a Deployment may have beyond its replicas during a rollout.
 const SURGE: usize = 1;
 
-/// Deployment and Job controller, scheduler, kubelet and garbage collector in one.
+/// Deployment, `DaemonSet` and Job controller, scheduler, kubelet and garbage collector in one.
 pub(crate) struct Controllers {
     model: Model,
     /// How long a new pod takes to become ready.
@@ -41,7 +41,7 @@ struct State {
     not_starting: (Duration, Option<Obstacle>),
     /// Until when pods are not ready, by name.
     failing: BTreeMap<String, Duration>,
-    /// When each pod or Job was first observed, by uid.
+    /// When each pod, Job or `DaemonSet` was first observed, by uid.
     made: BTreeMap<String, Duration>,
     /// The resource version of the cluster at the last tick.
     seen: u64,
@@ -203,6 +203,11 @@ impl Controllers {
         self.state.lock()
     }
 
+    /// The time that a new pod takes to become ready.
+    fn pace_at(&self, state: &State, now: Duration) -> Duration {
+        if now < state.slow_until { self.pace * 10 } else { self.pace }
+    }
+
     fn roll_out(&self, state: &mut State, now: Duration, mut deployment: Value) {
         let template = &deployment["spec"]["template"];
         let hash = format!("{:x}", xxh3_64(template.to_string().as_bytes()));
@@ -274,8 +279,7 @@ impl Controllers {
     fn run_job(&self, state: &mut State, now: Duration, mut job: Value) {
         let uid = text(&job["metadata"]["uid"]);
         let (since, draw) = (*state.made.entry(uid.clone()).or_insert(now), xxh3_64(uid.as_bytes()));
-        let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
-        let ends = since + pace + Duration::from_secs(draw % 40);
+        let ends = since + self.pace_at(state, now) + Duration::from_secs(draw % 40);
         let obstacle = state.not_starting.1.filter(|_| now < state.not_starting.0);
         let pod = self.pods_of(&job).into_iter().next();
         let time = seconds(self.model.now());
@@ -366,9 +370,8 @@ impl Controllers {
     /// Updates the status of a pod. Returns since when the pod is ready, or `None`.
     fn attend(&self, state: &mut State, now: Duration, pod: &Value) -> Option<Duration> {
         let (name, uid) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]));
-        let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
         let made = *state.made.entry(uid).or_insert(now);
-        let since = made + pace;
+        let since = made + self.pace_at(state, now);
         let is_failing = state.failing.get(&name).is_some_and(|until| now < *until);
         let was_ready = pod["status"]["conditions"][0]["status"] == "True";
         let obstacle = state.not_starting.1.filter(|_| now < state.not_starting.0 && !was_ready);

@@ -16,7 +16,7 @@ use rustls::{
 };
 use serde_json::json;
 
-use super::{NAME, cache_client::CacheClient, ready, value};
+use super::{NAME, cache_client::CacheClient, is_ready, nodes_of, ready, value};
 use crate::kit::{inside, world_with};
 
 /// The operator reads the Secrets once a minute. Then each new node serves for some seconds before a former one goes.
@@ -39,18 +39,6 @@ impl Client {
         };
         self.passwords.iter().any(|password| set(password).is_ok())
     }
-}
-
-fn nodes_of(memcached: &Memcached) -> BTreeSet<SocketAddr> {
-    let endpoints = memcached.status.iter().flat_map(|status| &status.endpoints);
-    endpoints.map(|it| it.parse().expect("an address")).collect()
-}
-
-fn is_ready(memcached: &Memcached) -> bool {
-    memcached.status.as_ref().is_some_and(|status| {
-        status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True")
-            && status.observed_generation == memcached.metadata.generation
-    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,9 +67,9 @@ async fn rotation_of_password_and_certificate_leaves_clients_a_node_at_each_mome
 
     // Like a client of the Service: it looks up the present nodes, and uses one that serves it.
     let nodes = Arc::new(Mutex::new(Some(before.clone())));
-    let asked = nodes.clone();
+    let asked = Arc::downgrade(&nodes); // so that the load also ends when the test fails
     let load = inside(world.cluster.clone(), move || {
-        let present = || asked.lock().expect("no panic").clone();
+        let present = || asked.upgrade()?.lock().expect("no panic").clone();
         let (mut rounds, mut outages) = (0_usize, 0_usize);
         while let Some(nodes) = present() {
             rounds += 1;

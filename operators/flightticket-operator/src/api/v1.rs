@@ -46,7 +46,7 @@ use workloads::{Fence, schemas};
         priority = 1
     ),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    // Of `Ready` or else of `Synced`, the first that is not true. `Reconciling` and `Stalled` exist only while they are true.
+    // Of `Ready` or else of `Synced`, the first that is not true. The other conditions exist only while they are true.
     printcolumn(
         name = "MESSAGE",
         type_ = "string",

@@ -170,9 +170,11 @@ impl Admission {
         self.shares.values().filter(|share| share.circuit.is_open()).count()
     }
 
-    /// Returns to how many namespaces the provider has last answered that it refuses the credentials.
-    pub(crate) fn refused_credentials(&self) -> usize {
-        self.shares.values().filter(|share| share.refused.is_some()).count()
+    /// Returns to how many namespaces the provider has last answered that it refuses the credentials. A namespace does not count
+    /// when its next try is long overdue: then its tickets send no requests any more, for example because they are paused.
+    pub(crate) fn refused_credentials(&self, now: Instant) -> usize {
+        let is_recent = |share: &&Share| share.refused.as_ref().is_some_and(|it| now < it.until + REFUSED);
+        self.shares.values().filter(is_recent).count()
     }
 
     /// Forgets what the provider answered to each namespace.
@@ -286,16 +288,19 @@ mod tests {
         let refusal =
             Refusal { why: Why::Credentials, code: "UNAUTHENTICATED".to_owned(), detail: String::new(), status: 401 };
         admission.refused("a", Some("old".to_owned()), &refusal, now);
-        assert_eq!(admission.refused_credentials(), 1);
+        assert_eq!(admission.refused_credentials(now), 1);
         let last = now + REFUSED - Duration::from_millis(1);
         assert_eq!(admission.refused_before("b", Some("old"), now), None);
         assert_eq!(admission.refused_before("a", Some("old"), last), Some(refusal.clone()));
         assert_eq!(admission.refused_before("a", Some("old"), now + REFUSED), None);
 
         admission.refused("a", Some("old".to_owned()), &refusal, now);
+        let overdue = now + REFUSED * 2;
+        assert_eq!(admission.refused_credentials(overdue - Duration::from_millis(1)), 1);
+        assert_eq!(admission.refused_credentials(overdue), 0, "its tickets send no requests any more");
         assert_eq!(admission.refused_before("a", Some("new"), now), None);
         assert_eq!(admission.refused_before("a", Some("old"), now), None, "a refusal ends with a change of the token");
-        assert_eq!(admission.refused_credentials(), 0);
+        assert_eq!(admission.refused_credentials(now), 0);
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Client {
             gauge.with_label_values::<&str>(&[]).set(i64::try_from(count).unwrap_or(i64::MAX));
         };
         show(&metrics.circuit_open, admission.open_circuits());
-        show(&metrics.credentials_refused, admission.refused_credentials());
+        show(&metrics.credentials_refused, admission.refused_credentials(Instant::now()));
     }
 
     /// Forgets what the provider answered to each namespace. To be called when this process sends no requests any more.

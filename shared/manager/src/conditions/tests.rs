@@ -205,6 +205,16 @@ fn paused_object_has_unknown_readiness() {
     );
 }
 
+/// The columns of `kubectl get` show the first condition that is not true.
+#[test]
+fn paused_external_object_has_its_conditions_in_the_usual_order() {
+    let finding = |reason| Finding { status: Some(false), reason, message: String::new() };
+    let external = External { ready: finding("Pending"), synced: finding("NotBooked"), stalled: false };
+    let stored = external.conditions(at(&[], NOW));
+    let paused = halted(&NotReconciled::Paused("paused".to_owned()), at(&stored, NOW));
+    assert_eq!(show(&paused), ["Ready=Unknown/Paused", "Synced=False/NotBooked"]);
+}
+
 /// Found by a simulated world: a restored object, which was paused, got a status from the lost time.
 #[test]
 fn kept_conditions_never_report_a_future_generation() {

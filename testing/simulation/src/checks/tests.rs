@@ -82,3 +82,15 @@ async fn write_in_a_namespace_that_is_not_watched_is_found() {
     checks.lenient_until = Duration::MAX;
     assert_eq!(checks.check_namespace(&other), Ok(()), "the cluster was just restored");
 }
+
+#[tokio::test(start_paused = true)]
+async fn stalls_are_not_judged_in_a_namespace_that_is_not_watched() {
+    let model = Model::new();
+    let checks = checks(&model, Watched::Selected);
+    let uid = put(&model, &json!({"observedGeneration": 1}));
+    let stalls = stall(&model, &uid);
+    assert!(checks.check_stalls(&stalls, true).is_err(), "the namespace is watched");
+    assert!(checks.namespaces.leave("shop", Duration::MAX));
+    checks.namespaces.tick(Duration::ZERO);
+    assert_eq!(checks.check_stalls(&stalls, true), Ok(()), "the operator may not write there");
+}

@@ -1,4 +1,4 @@
-//! The controller of `DaemonSets` on a cluster with two nodes. Their pods are only counted: there are no objects for them.
+//! The controller of `DaemonSets` on a cluster with two nodes. It only counts their pods: there are no objects for them.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ const DAEMON_SETS: &str = "daemonsets.apps";
 const NODES: u8 = 2;
 
 impl Controllers {
-    /// Reports a pod on each node. They are ready after the time that a new pod takes.
+    /// Reports a pod on each node. They are ready after the time that a new pod takes, and stay so when the spec changes.
     pub(super) fn serve(&self, state: &mut State, now: Duration) {
-        let pace = if now < state.slow_until { self.pace * 10 } else { self.pace };
+        let pace = self.pace_at(state, now);
         for mut set in self.daemon_sets() {
             let since = *state.made.entry(text(&set["metadata"]["uid"])).or_insert(now);
             let status = status(&set, if now >= since + pace { NODES } else { 0 });
