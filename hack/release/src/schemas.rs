@@ -13,6 +13,12 @@ use crate::{Plan, Ready, git};
 /// Keywords whose number may only rise, and those whose number may only fall.
 const UPPER: [&str; 4] = ["maximum", "maxItems", "maxLength", "maxProperties"];
 const LOWER: [&str; 4] = ["minimum", "minItems", "minLength", "minProperties"];
+/// Conditions that may go, but not change: whether another one accepts more is not computed.
+const CONDITIONS: [&str; 2] = ["pattern", "multipleOf"];
+const KEEPS_UNKNOWN: &str = "x-kubernetes-preserve-unknown-fields";
+const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
+const LIST_TYPE: &str = "x-kubernetes-list-type";
+const LIST_KEYS: &str = "x-kubernetes-list-map-keys";
 
 /// The definitions of the kinds at one commit, by name.
 type Definitions = BTreeMap<String, Value>;
@@ -25,22 +31,23 @@ type Definitions = BTreeMap<String, Value>;
 /// If a definition refuses what the last release accepted, and the version is none that may do so. Also if this clone lacks the tag
 /// of the last release.
 pub fn compatible(plan: &Plan, ready: &Ready) -> Result<String> {
+    let changelog = fs::read_to_string(plan.checkout.join("CHANGELOG.md")).context("could not read CHANGELOG.md")?;
+    let headings = changelog.lines().filter_map(|line| line.strip_prefix("## [")?.split(']').next());
+    if let Some(last) = last_before(&plan.version, headings)
+        && git::text(&plan.checkout, &["tag", "--list", &format!("v{last}")])?.is_empty()
+    {
+        bail!(
+            "CHANGELOG.md has the release {last}, but this clone has no tag v{last} to compare the kinds with: \
+             git fetch --tags, with --unshallow in a shallow clone"
+        );
+    }
     let tags = git::text(&plan.checkout, &["tag", "--list", "v[0-9]*", "--merged", &ready.commit])?;
     let tagged = tags.lines().filter_map(|tag| tag.trim().strip_prefix('v'));
     let Some(last) = last_before(&plan.version, tagged) else {
-        let changelog =
-            fs::read_to_string(plan.checkout.join("CHANGELOG.md")).context("could not read CHANGELOG.md")?;
-        let headings = changelog.lines().filter_map(|line| line.strip_prefix("## [")?.split(']').next());
-        if let Some(last) = last_before(&plan.version, headings) {
-            bail!(
-                "CHANGELOG.md has the release {last}, but this clone has no tag v{last} to compare the kinds with: \
-                 git fetch --tags --unshallow"
-            );
-        }
         return Ok("those of a first release".to_owned());
     };
     let (old, new) = (definitions(plan, &format!("v{last}"))?, definitions(plan, &ready.commit)?);
-    let differences = differences(&old, &new, last.minor != plan.version.minor);
+    let differences = differences(&old, &new, !is_patch(&last, &plan.version));
     if differences.is_empty() {
         return Ok(format!("accept what those of {last} accept"));
     }
@@ -57,6 +64,11 @@ pub fn compatible(plan: &Plan, ready: &Ready) -> Result<String> {
 fn last_before<'a>(version: &Version, others: impl Iterator<Item = &'a str>) -> Option<Version> {
     let others = others.filter_map(|other| Version::parse(other).ok());
     others.filter(|other| other < version && other.pre.is_empty()).max()
+}
+
+/// Whether the versions differ in nothing more than the patch.
+fn is_patch(last: &Version, version: &Version) -> bool {
+    (last.major, last.minor) == (version.major, version.minor)
 }
 
 /// The definitions in the chart at this commit.
@@ -83,6 +95,9 @@ fn differences(old: &Definitions, new: &Definitions, alpha_may_change: bool) -> 
             found.push(format!("{name} is gone"));
             continue;
         };
+        if old["spec"]["scope"] != new["spec"]["scope"] {
+            found.push(format!("{name} has another scope"));
+        }
         for (version, old) in served(old) {
             let place = format!("{name} {version}");
             match served(new).find(|(other, _)| *other == version) {
@@ -109,7 +124,7 @@ fn schema(version: &Value) -> &Value {
 
 /// Adds a line for whatever `new` refuses although `old` accepts it. `path` leads to both.
 fn narrowed(old: &Value, new: &Value, path: &str, found: &mut Vec<String>) {
-    if old["type"] != new["type"] || old["x-kubernetes-int-or-string"] != new["x-kubernetes-int-or-string"] {
+    if !has_types_of(old, new) {
         found.push(format!("{path} has another type"));
         return;
     }
@@ -126,8 +141,13 @@ fn narrowed(old: &Value, new: &Value, path: &str, found: &mut Vec<String>) {
     let bounds =
         UPPER.into_iter().filter(|name| is_lower(name)).chain(LOWER.into_iter().filter(|name| is_higher(name)));
     found.extend(bounds.map(|name| format!("{path} has a narrower {name}")));
-    if !new["pattern"].is_null() && new["pattern"] != old["pattern"] {
-        found.push(format!("{path} has another pattern"));
+    // The formats `int64` and `double` refuse nothing, and the API server ignores other formats of numbers.
+    let is_narrow = new["type"] == "string" || new["format"] == "int32" || new["format"] == "float";
+    let conditions = CONDITIONS.into_iter().chain(is_narrow.then_some("format"));
+    let is_other = |name: &&str| !new[name].is_null() && new[name] != old[name];
+    found.extend(conditions.filter(is_other).map(|name| format!("{path} has another {name}")));
+    if !has_elements_of(old, new) {
+        found.push(format!("{path} refuses some equal elements"));
     }
     if old["nullable"] == true && new["nullable"] != true {
         found.push(format!("{path} refuses null"));
@@ -135,7 +155,7 @@ fn narrowed(old: &Value, new: &Value, path: &str, found: &mut Vec<String>) {
     for (name, old) in old["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
         match &new["properties"][name] {
-            Value::Null if new["x-kubernetes-preserve-unknown-fields"] == true => {}
+            Value::Null if new[KEEPS_UNKNOWN] == true => {}
             Value::Null => found.push(format!("{path} is gone")),
             new => narrowed(old, new, &path, found),
         }
@@ -144,6 +164,34 @@ fn narrowed(old: &Value, new: &Value, path: &str, found: &mut Vec<String>) {
         if old[keyword].is_object() && new[keyword].is_object() {
             narrowed(&old[keyword], &new[keyword], &format!("{path}{part}"), found);
         }
+    }
+    // The API server drops each field that the schema does not name.
+    let keeps_others = |schema: &Value| {
+        schema[KEEPS_UNKNOWN] == true
+            || schema["additionalProperties"] == true
+            || schema["additionalProperties"].is_object()
+    };
+    if keeps_others(old) && !keeps_others(new) {
+        found.push(format!("{path}.* is gone"));
+    }
+}
+
+/// Whether each value that has a type of `old` also has one of `new`.
+fn has_types_of(old: &Value, new: &Value) -> bool {
+    if new[INT_OR_STRING] == true {
+        return old[INT_OR_STRING] == true || old["type"] == "integer" || old["type"] == "string";
+    }
+    let is_wider = old["type"] == "integer" && new["type"] == "number";
+    new["type"].is_null() || (new["type"] == old["type"] && old[INT_OR_STRING] != true) || is_wider
+}
+
+/// Whether a list may have each pair of elements that it may have in `old`. A set refuses equal elements, and a map those with equal
+/// keys.
+fn has_elements_of(old: &Value, new: &Value) -> bool {
+    match (old[LIST_TYPE].as_str(), new[LIST_TYPE].as_str()) {
+        (Some("set"), Some("set")) => true,
+        (Some("map"), Some("map")) => list(old, LIST_KEYS).all(|key| list(new, LIST_KEYS).any(|it| it == key)),
+        (_, new) => !matches!(new, Some("set" | "map")),
     }
 }
 
@@ -176,6 +224,7 @@ mod tests {
             schema
         };
         let object = |more: Value| json!({"type": "object", "properties": more});
+        let list = |kind: &str, keys: Value| json!({"type": "array", LIST_TYPE: kind, LIST_KEYS: keys});
         for (old, new, expected) in [
             (string(json!({})), json!({"type": "integer"}), ".a has another type"),
             (string(json!({"enum": ["x", "y"]})), string(json!({"enum": ["x"]})), ".a accepts fewer values"),
@@ -183,6 +232,18 @@ mod tests {
             (string(json!({})), string(json!({"maxLength": 9})), ".a has a narrower maxLength"),
             (string(json!({"minLength": 1})), string(json!({"minLength": 2})), ".a has a narrower minLength"),
             (string(json!({"pattern": "x"})), string(json!({"pattern": "y"})), ".a has another pattern"),
+            (string(json!({})), string(json!({"format": "ipv4"})), ".a has another format"),
+            (
+                json!({"type": "integer", "format": "int64"}),
+                json!({"type": "integer", "format": "int32"}),
+                ".a has another format",
+            ),
+            (json!({"type": "integer"}), json!({"type": "integer", "multipleOf": 2}), ".a has another multipleOf"),
+            (json!({INT_OR_STRING: true}), string(json!({})), ".a has another type"),
+            (list("atomic", json!(null)), list("set", json!(null)), ".a refuses some equal elements"),
+            (list("map", json!(["b", "c"])), list("map", json!(["b"])), ".a refuses some equal elements"),
+            (json!({"additionalProperties": {"type": "string"}}), json!({}), ".a.* is gone"),
+            (json!({KEEPS_UNKNOWN: true}), json!({}), ".a.* is gone"),
             (string(json!({"nullable": true})), string(json!({})), ".a refuses null"),
             (object(json!({"b": {}})), object(json!({})), ".a.b is gone"),
             (
@@ -211,7 +272,13 @@ mod tests {
             (json!({"enum": ["x"]}), json!({"enum": ["y", "x"]})),
             (json!({"required": ["b"]}), json!({})),
             (json!({"properties": {"b": {}}}), json!({"properties": {"b": {}, "c": {}}})),
-            (json!({"properties": {"b": {}}}), json!({"x-kubernetes-preserve-unknown-fields": true})),
+            (json!({"properties": {"b": {}}}), json!({KEEPS_UNKNOWN: true})),
+            (json!({"additionalProperties": {"type": "string"}}), json!({KEEPS_UNKNOWN: true})),
+            (json!({"type": "integer", "format": "int32"}), json!({"type": "integer", "format": "int64"})),
+            (json!({"type": "integer"}), json!({INT_OR_STRING: true})),
+            (json!({"type": "integer"}), json!({"type": "number"})),
+            (json!({LIST_TYPE: "set"}), json!({LIST_TYPE: "atomic"})),
+            (json!({LIST_TYPE: "map", LIST_KEYS: ["b"]}), json!({LIST_TYPE: "map", LIST_KEYS: ["b", "c"]})),
         ] {
             assert_eq!(of(&old, &new), Vec::<String>::new(), "{old} {new}");
         }
@@ -223,6 +290,11 @@ mod tests {
         assert_eq!(differences(&old, &Definitions::new(), true), ["gadgets.example.com is gone"]);
         let renamed = definition("v2", &json!({}));
         assert_eq!(differences(&old, &renamed, true), ["gadgets.example.com v1 is not served"]);
+        let mut moved = old.clone();
+        for definition in moved.values_mut() {
+            definition["spec"]["scope"] = json!("Cluster");
+        }
+        assert_eq!(differences(&old, &moved, true), ["gadgets.example.com has another scope"]);
     }
 
     #[test]
@@ -230,6 +302,9 @@ mod tests {
         let [old, new] = ["string", "integer"].map(|kind| definition("v1alpha1", &json!({"type": kind})));
         assert_eq!(differences(&old, &new, true), Vec::<String>::new());
         assert_eq!(differences(&old, &new, false), ["gadgets.example.com v1alpha1 has another type"]);
+        let version = |text: &str| Version::parse(text).unwrap();
+        let is_patch_of = |other: &str| is_patch(&version("1.3.0"), &version(other));
+        assert_eq!(["1.3.1", "1.4.0", "2.3.0"].map(is_patch_of), [true, false, false]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -32,11 +33,35 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Lets every user read the files that another program has put into this folder or below it.
+pub(crate) fn let_all_read(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        if kind.is_dir() {
+            let_all_read(&path)?;
+        } else if kind.is_file() {
+            let mode = entry.metadata()?.permissions().mode();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o444))
+                .with_context(|| format!("could not change the permissions of {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
+
+    #[test]
+    fn every_user_may_read_what_another_program_has_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("pods/one/0.log");
+        fs::create_dir_all(log.parent().unwrap()).unwrap();
+        fs::write(&log, "text").unwrap();
+        fs::set_permissions(&log, fs::Permissions::from_mode(0o640)).unwrap(); // as containerd makes them
+        let_all_read(folder.path()).unwrap();
+        assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o644);
+    }
 
     #[test]
     fn logs_are_kept_for_every_user_and_without_credentials() {

@@ -205,12 +205,17 @@ pub(crate) fn delete(name: &str) -> Result<()> {
 }
 
 /// Keeps the logs of the cluster's creation and of its nodes in the folder of this name in [`FAILED_CLUSTERS`](crate::FAILED_CLUSTERS).
-/// Returns this folder.
+/// Returns this folder, which has nothing of an earlier call.
 pub fn keep_logs(name: &str, kept_as: &str) -> Result<PathBuf> {
     let folder = kept_logs::folder(kept_as);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))?;
+    }
     kept_logs::copy(Layout::of(name)?.folder(), &folder)?;
     if let Some(engine) = Engine::running()? {
-        says(engine.kind(["export", "logs", "--name", name])?.arg(&folder))?;
+        let exported = says(engine.kind(["export", "logs", "--name", name])?.arg(&folder));
+        kept_logs::let_all_read(&folder)?; // also of what there was before a failure
+        exported?;
     }
     Ok(folder)
 }

@@ -10,6 +10,7 @@ use cluster::Missing;
 use images::{Store, operator};
 use serde_json::{Value, json};
 
+use crate::install::workspace;
 use crate::mirror::copy;
 
 /// The version of the earlier release. Every release of this repository has a higher one.
@@ -46,7 +47,7 @@ const FIRST: (&str, &str) = ("5e9cc14", "0.0.1");
 ///
 /// If the clone of this repository lacks the commit, among others.
 pub fn first_release(folder: &Path) -> Result<(PathBuf, String)> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the crate is in a workspace")?;
+    let workspace = workspace()?;
     let (commit, version) = FIRST;
     let archive = folder.join("checkout.tar");
     let mut git = Command::new("git");

@@ -107,7 +107,7 @@ fn once_in_a_run(run: &str, folder: &Path, build: impl FnOnce() -> Result<String
 }
 
 /// The checkout.
-fn workspace() -> Result<&'static Path> {
+pub(crate) fn workspace() -> Result<&'static Path> {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the crate is in a workspace")
 }
 

@@ -58,6 +58,8 @@ fn clone_without_the_tag_of_the_last_release_is_no_first_release() {
     let checkout = Checkout::new();
     let ready = define(&checkout, &["size"]);
     // The changelog of the checkout has 1.2.3.
-    let error = compatible(&of_version(&checkout, "1.2.4"), &ready).unwrap_err().to_string();
-    assert!(error.contains("no tag v1.2.3") && error.contains("git fetch --tags --unshallow"), "{error}");
+    let error = || compatible(&of_version(&checkout, "1.2.4"), &ready).unwrap_err().to_string();
+    assert!(error().contains("no tag v1.2.3") && error().contains("git fetch --tags"), "{}", error());
+    checkout.tag("v1.2.2");
+    assert!(error().contains("no tag v1.2.3"), "an older release is not the last one: {}", error());
 }

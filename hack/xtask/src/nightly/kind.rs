@@ -188,8 +188,9 @@ mod tests {
     #[test]
     fn workflows_upload_the_logs_of_failed_clusters() {
         let logs = format!("~/.local/state/operators/{}", cluster::FAILED_CLUSTERS);
-        for workflow in [".github/workflows/ci.yaml", ".github/workflows/nightly.yaml"] {
-            assert!(read(workflow).lines().any(|line| line.trim() == logs), "{workflow} has no line {logs}");
+        for name in ["ci", "e2e-kind", "nightly"] {
+            let workflow = format!(".github/workflows/{name}.yaml");
+            assert!(read(&workflow).lines().any(|line| line.trim() == logs), "{workflow} has no line {logs}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! The nightly step `newest`: tests on the newest supported minor of Kubernetes. All other tests run the one that `hack/tools/kubernetes`
 //! pins.
 
-use anyhow::{Context as _, Result, ensure};
+use std::ffi::OsString;
+
+use anyhow::{Context as _, Result, bail};
 use cluster::{Tool, Tools, progress};
 
 use crate::report::Outcome;
@@ -13,11 +15,16 @@ const FILTER: &str = "package(operators-cluster) & binary(clusters) | binary(acc
                       | package(chart) & test(/^strict::/) \
                       | package(e2e) & binary(chart) & test(/^(lifecycle|metrics|scopes)::/)";
 
-/// A folder with finished programs takes precedence over those that the tests would build, see `cluster::tools`.
+/// The folder with finished programs that this step sets. It takes precedence over those that the tests would build, see
+/// `cluster::tools`.
 const FINISHED: &str = "OPERATORS_TOOLS";
+/// All such folders. Programs in one of the user would run in place of the newest ones.
+const ALL_FINISHED: [&str; 2] = [FINISHED, "KUBEBUILDER_ASSETS"];
 
 pub(super) fn run() -> Result<Outcome> {
-    ensure!(std::env::var_os(FINISHED).is_none_or(|folder| folder.is_empty()), "unset {FINISHED}: this step sets it");
+    if let Some(name) = finished(std::env::var_os) {
+        bail!("unset {name}: its programs would run in place of those of the newest version");
+    }
     let tools = Tools::locate_or_build(&[Tool::KubernetesNewest], &progress::to_stderr)?;
     let folder = tools.binary("kube-apiserver")?.parent().context("the program is in no folder")?;
     let folder = folder.to_str().context("the path of the cache is not Unicode")?;
@@ -26,9 +33,23 @@ pub(super) fn run() -> Result<Outcome> {
     nextest::run(&selection)
 }
 
+/// The variable with a folder of the user, if there is one.
+fn finished(variable: impl Fn(&'static str) -> Option<OsString>) -> Option<&'static str> {
+    ALL_FINISHED.into_iter().find(|&name| variable(name).is_some_and(|folder| !folder.is_empty()))
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::workspace;
+
+    #[test]
+    fn programs_of_the_user_would_run_in_place_of_the_newest() {
+        for name in ["OPERATORS_TOOLS", "KUBEBUILDER_ASSETS"] {
+            let set = |folder: &str| finished(|it| (it == name).then(|| folder.into()));
+            assert_eq!([set("/programs"), set("")], [Some(name), None]);
+        }
+    }
 
     #[test]
     fn newest_minor_that_runs_is_the_newest_of_the_schemas() {
