@@ -58,6 +58,11 @@ fn namespace_joins_a_release_when_it_gets_the_labels() {
     world.upgrade(&["--set", "watchNamespaceLabels.team=x"]);
     world.apply(sample("memcached"));
     world.tested(); // in a namespace that has the label
+    let selector = "--selector=app.kubernetes.io/component=controller-manager";
+    let logs = ["logs", "--namespace", MANAGER_NAMESPACE, selector, "--all-containers", "--tail=-1"];
+    world.until("the log says which permissions this needs", |world| {
+        world.try_kubectl(&logs).is_ok_and(|log| log.contains("because RBAC knows no labels"))
+    });
     let untouched = world.get(&["memcached", "memcached-sample"]);
     assert_eq!(untouched["status"], Value::Null, "the namespace lacks the label");
     world.kubectl(&["label", "namespace", "default", "team=x"]);

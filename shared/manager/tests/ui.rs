@@ -75,6 +75,35 @@ fn cluster_scoped_child_of_a_namespaced_kind_is_explained() {
 }
 
 #[test]
+fn watched_kind_without_a_view_error_names_the_wrapper() {
+    assert_compiler_output(
+        "watched_without_a_view",
+        &["`DaemonSet` cannot be cached yet", "use `Whole<DaemonSet>` for one of another crate"],
+    );
+}
+
+#[test]
+fn reference_to_cluster_scoped_objects_error_names_both_scopes() {
+    assert_compiler_output(
+        "cluster_scoped_reference",
+        &["type mismatch resolving", "NamespaceResourceScope", "ClusterResourceScope"],
+    );
+}
+
+#[test]
+fn config_that_the_controller_lacks_is_a_type_error() {
+    assert_compiler_output(
+        "reconciler_without_config",
+        &["type mismatch in function arguments", "expected function signature"],
+    );
+}
+
+#[test]
+fn view_of_no_kind_error_names_the_trait() {
+    assert_compiler_output("view_of_no_kind", &["ViewOf<DaemonSet>` is not satisfied"]);
+}
+
+#[test]
 fn status_without_conditions_error_names_the_standard_status() {
     assert_compiler_output(
         "status_without_conditions",

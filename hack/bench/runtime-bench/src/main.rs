@@ -47,6 +47,6 @@ fn main() -> Result<()> {
         Some(Task::Races(args)) => races::run(&args),
         Some(Task::Scale(args)) => scale::run(&args),
         Some(Task::Regressions(args)) => regressions::run(&args),
-        None => measure::run(arguments.measure),
+        None => measure::run(&arguments.measure),
     }
 }

@@ -4,7 +4,7 @@
 //! Compare two programs in turn on one quiet machine. Memory and requests depend least on the machine.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -25,12 +25,16 @@ pub(crate) struct Args {
     /// The program to measure.
     #[arg(default_value = BUILT)]
     program: PathBuf,
+    /// Another program, such as that of an earlier commit. It is measured first, in the same way; the second table of each kind has
+    /// the ratios.
+    #[arg(long, value_name = "PROGRAM")]
+    baseline: Option<PathBuf>,
     /// The program whose definitions to install (`PROGRAM crds`), if the measured program has none.
     #[arg(long, value_name = "PROGRAM")]
     definitions_of: Option<PathBuf>,
-    /// The kind of the objects.
-    #[arg(long, value_enum, default_value_t = Kind::Memcached)]
-    kind: Kind,
+    /// The kinds of the objects, separated by commas. Each is measured on its own.
+    #[arg(long = "kind", value_name = "KIND", value_enum, value_delimiter = ',', default_value = "memcached")]
+    kinds: Vec<Kind>,
     /// Number of objects.
     #[arg(long, default_value_t = 1_000)]
     objects: usize,
@@ -50,27 +54,42 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// The number of objects to create in a second. An API server on two cores handles it without effort.
 const CREATED_A_SECOND: u64 = 200;
 
-pub(crate) fn run(args: Args) -> Result<()> {
-    let nodes = if args.kind == Kind::Crontab { Nodes::Simulated } else { Nodes::None };
-    let cluster = Arc::new(Cluster::fresh(nodes)?);
-    let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
-    let mut bench = Bench { args, cluster, table: Table::default(), flags: Vec::new() };
-    let measured = runtime.block_on(bench.measure());
-    bench.table.print()?; // also after a failure, with the figures until then
-    measured
+pub(crate) fn run(args: &Args) -> Result<()> {
+    for kind in &args.kinds {
+        let baseline = match &args.baseline {
+            Some(program) => Some(measure(args, *kind, program, None)?),
+            None => None,
+        };
+        measure(args, *kind, &args.program, baseline.as_ref())?;
+    }
+    Ok(())
 }
 
-struct Bench {
-    args: Args,
+/// Measures a program with objects of one kind, on a fresh cluster, and prints the figures.
+fn measure(args: &Args, kind: Kind, program: &Path, baseline: Option<&Table>) -> Result<Table> {
+    let nodes = if kind == Kind::Crontab { Nodes::Simulated } else { Nodes::None };
+    let cluster = Arc::new(Cluster::fresh(nodes)?);
+    let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
+    let mut bench = Bench { args, kind, program, cluster, table: Table::of(kind.operator()), flags: Vec::new() };
+    let measured = runtime.block_on(bench.measure());
+    bench.table.print(baseline)?; // also after a failure, with the figures until then
+    measured?;
+    Ok(bench.table)
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    kind: Kind,
+    program: &'a Path,
     cluster: Arc<Cluster>,
     table: Table,
     flags: Vec<String>,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of objects are small")]
-impl Bench {
+impl Bench<'_> {
     fn start(&self) -> Result<Operator> {
-        Operator::start(&self.args.program, &self.cluster, self.args.kind.operator(), &self.flags)
+        Operator::start(self.program, &self.cluster, self.kind.operator(), &self.flags)
     }
 
     fn requests(&self) -> Result<Requests> {
@@ -78,16 +97,15 @@ impl Bench {
     }
 
     async fn measure(&mut self) -> Result<()> {
-        let kind = self.args.kind;
+        let kind = self.kind;
         let provider = match kind {
             Kind::Flightticket => Some(Provider::start().await?),
             _ => None,
         };
         self.flags.extend(provider.iter().map(|provider| format!("--booking-url={}", provider.url)));
-        let world =
-            World::prepare(kind, &self.cluster, self.args.definitions_of.as_ref().unwrap_or(&self.args.program))
-                .await?;
-        let size = std::fs::metadata(&self.args.program)?.len() as f64 / 1_048_576.0;
+        let definitions_of = self.args.definitions_of.as_deref().unwrap_or(self.program);
+        let world = World::prepare(kind, &self.cluster, definitions_of).await?;
+        let size = std::fs::metadata(self.program)?.len() as f64 / 1_048_576.0;
         self.table.add("program", "MiB", size, "size of the file");
         let idle = self.idle(&world).await?;
         let mut operator = match kind {
@@ -222,5 +240,25 @@ impl Bench {
             standby.terminate().await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Measure {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn kinds_are_separated_by_commas() {
+        let kinds = |flags: &[&str]| Measure::parse_from([&["measure"][..], flags].concat()).args.kinds;
+        assert_eq!(kinds(&[]), [Kind::Memcached]);
+        assert_eq!(kinds(&["--kind", "crontab,foo"]), [Kind::Crontab, Kind::Foo]);
     }
 }

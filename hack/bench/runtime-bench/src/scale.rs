@@ -81,11 +81,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let record = Record::begin(subject, args.objects as usize, cluster.state_dir())?;
         eprintln!("etcd's data are on {}", record.store);
         let is_ours = subject == OURS;
-        let mut bench = Bench { args, program: program.as_path(), cluster, record, table: Table::default(), is_ours };
+        let table = Table::of(Kind::Memcached.operator());
+        let mut bench = Bench { args, program: program.as_path(), cluster, record, table, is_ours };
         let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
         let measured = runtime.block_on(bench.measure_until(Duration::from_secs(args.deadline * 60)));
         runtime.shutdown_background();
-        bench.table.print()?; // also after a failure, with the figures until then
+        bench.table.print(None)?; // also after a failure, with the figures until then
         bench.record.complete = measured.is_ok();
         if !bench.record.steps.is_empty() {
             history::append(&args.history, &bench.record)?;

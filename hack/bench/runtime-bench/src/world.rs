@@ -132,8 +132,9 @@ impl World {
     }
 
     async fn create_one(&self, index: usize, schedule: &str) -> Result<()> {
-        let mut object = DynamicObject::new(&name(index), &self.kind.resource());
-        object.data = json!({"spec": self.kind.spec(schedule)});
+        let name = name(index);
+        let mut object = DynamicObject::new(&name, &self.kind.resource());
+        object.data = json!({"spec": self.kind.spec(&name, schedule)});
         let mut attempt = 1;
         loop {
             match self.objects.create(&PostParams::default(), &object).await {
@@ -272,7 +273,7 @@ impl World {
     }
 
     async fn resize(&self, name: &str, size: i64) -> Result<()> {
-        let patch = Patch::Merge(json!({"spec": {"size": size}}));
+        let patch = Patch::Merge(json!({"spec": {(self.kind.size_field()): size}}));
         self.objects.patch(name, &PatchParams::default(), &patch).await?;
         Ok(())
     }

@@ -70,6 +70,13 @@ fn namespaces_can_be_selected_by_labels() {
     let scratch = rendered.object("Namespace", "operators-smoke-test").unwrap();
     assert_eq!([&scratch["metadata"]["labels"]["env"], &scratch["metadata"]["labels"]["team"]], ["test", "x"]);
     assert!(render(&json!({})).object("ClusterRole", "operators-controller-manager-namespaces").is_none());
+    let said = notes(&json!({"watchNamespaceLabels": labels}), &[]);
+    for sentence in
+        ["only in namespaces with these labels: env=test,team=x\n", "permissions are those for the whole cluster"]
+    {
+        assert!(said.contains(sentence), "{said}");
+        assert!(!notes(&json!({}), &[]).contains(sentence), "{sentence}");
+    }
 }
 
 #[test]

@@ -167,6 +167,8 @@ async fn change_of_a_mapped_object_wakes_the_old_and_the_new_target() {
     });
     sleep(MOMENT).await;
     tie(&model, "r", "a").await;
+    let took = until("its target is woken", || calls.of("a") > 1).await;
+    assert!(took <= Duration::from_millis(50), "{took:?}");
     sleep(MOMENT).await;
     assert_eq!((calls.of("a"), calls.of("b"), calls.of("c")), (2, 1, 1));
     tie(&model, "r", "b").await;
@@ -207,6 +209,8 @@ async fn stream_wakes_the_objects_that_it_names() {
     for name in ["a", "a", "unknown"] {
         sender.send(ObjectKey::new("default", name)).expect("it is read");
     }
+    let took = until("it is woken", || calls.of("a") > 1).await;
+    assert!(took <= Duration::from_millis(50), "{took:?}");
     sleep(MOMENT).await;
     assert_eq!((calls.of("a"), calls.of("b")), (2, 1));
 }

@@ -82,6 +82,27 @@ async fn foreign_write_that_changes_only_managed_fields_wakes_no_object() {
     assert_eq!(status["lastHandledReconcileAt"], Value::Null);
 }
 
+/// The operator owns the whole status, so any change of it by another client is a change of a field of ours.
+#[tokio::test(start_paused = true)]
+async fn condition_of_another_client_wakes_the_object_once_and_is_removed() {
+    let (model, calls) = (model(), Calls::default());
+    put(&model, &["a"]);
+    let _harness = run_without_a_filter(&model, &calls);
+    sleep(20 * MOMENT).await;
+    let conditions =
+        || model.object(crate::kit::TOYS, "default", "a").expect("it exists")["status"]["conditions"].clone();
+    let (ours, before) = (conditions(), calls.count());
+    let mut all = ours.as_array().expect("conditions").clone();
+    let time = "2026-01-01T00:00:00Z";
+    all.push(json!({"type": "Theirs", "status": "True", "reason": "R", "message": "", "lastTransitionTime": time}));
+    let api: Api<Toy> = Api::namespaced(model.client(), "default");
+    let patch = Patch::Merge(json!({"status": {"conditions": all}}));
+    api.patch_status("a", &PatchParams::default(), &patch).await.expect("the API server accepts the patch");
+    sleep(5 * MOMENT).await;
+    assert_eq!(calls.count(), before + 1);
+    assert_eq!(conditions(), ours);
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_changes_of_the_part_wake_the_object() {
     let (model, calls) = (model(), Calls::default());
