@@ -1,7 +1,7 @@
 //! `cargo xtask book`: checks the pages of the book in `docs/book` and builds it into `target/book`.
 //!
 //! - [`blocks`]: every code block comes from a tested file, names the test that runs it, is run by this task,
-//!   or says why no test does.
+//!   or says why no test does; also the commands in the READMEs of the operators.
 //! - [`contents`]: the summary lists every page, and each page begins with what the reader can do after it.
 //! - [`commands`]: every command in a page exists, with its flags and values; also in all other documents.
 //! - [`links`]: every link of the finished book leads to a page and a heading.
@@ -31,6 +31,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let pages: Vec<&File> = files.iter().filter(|file| is_page(file)).collect();
     let blocks = blocks::check(&pages, &files);
     let mut findings = blocks.findings;
+    findings.extend(blocks::unmarked_commands(&files));
     findings.extend(contents::check(&pages));
     let documents: Vec<&File> = files.iter().filter(|file| is_document(file)).collect();
     findings.extend(commands::check(&documents, &files)?);

@@ -2,6 +2,7 @@
 
 use std::{
     io::Write as _,
+    path::Path,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -118,4 +119,79 @@ fn kubectl_waits_for_a_status_of_the_present_generation() {
     assert!(wait().expect_err("the status is old").contains("timed out"));
     report(generation);
     wait().expect("the status is of the present generation");
+}
+
+/// What stands before a block of commands in a README that a test runs.
+const RUN: &str = "<!-- tested by: operators/controller-manager/tests/kubectl.rs \
+                   commands_of_the_readmes_run_and_print_the_columns_that_they_show -->\n```console\n";
+
+/// The commands in the marked blocks of a document, each with the first line that it prints there.
+fn documented(readme: &str) -> Vec<(&str, Option<&str>)> {
+    let blocks = readme.split(RUN).skip(1).filter_map(|rest| rest.split("```").next());
+    let lines: Vec<&str> = blocks.flat_map(str::lines).collect();
+    let mut commands = Vec::new();
+    for (number, line) in lines.iter().copied().enumerate() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            commands.push((command, lines.get(number + 1).copied().filter(|next| !next.starts_with("$ "))));
+        }
+    }
+    commands
+}
+
+/// The first steps of a user. No operator runs here, so what a command waits for does not happen.
+#[test]
+fn commands_of_the_readmes_run_and_print_the_columns_that_they_show() {
+    let Some((cluster, _)) = cluster_with_samples() else { return };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let mut tables = Vec::new();
+    for operator in OPERATORS {
+        let folder = root.join(format!("operators/{}-operator", operator.name()));
+        let readme = std::fs::read_to_string(folder.join("README.md")).expect("a document");
+        for (command, prints) in documented(&readme) {
+            let waits = command.starts_with("kubectl wait ");
+            let script = if waits { format!("{command} --timeout=1s") } else { command.to_owned() };
+            let at = if command.contains(" operators/") { &root } else { &folder };
+            let mut shell = cluster.exec("sh");
+            let output =
+                shell.args(["-euc", &script]).current_dir(at).stdin(Stdio::null()).output().expect("sh starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            let is_right = if waits { said.contains("timed out waiting") } else { output.status.success() };
+            assert!(is_right, "{command}: {said}");
+            if let Some(header) = prints.filter(|line| line.starts_with("NAME ")) {
+                let text = String::from_utf8_lossy(&output.stdout);
+                assert_eq!(words(text.lines().next().unwrap_or_default()), words(header), "{command}");
+                tables.push(operator.name());
+            }
+        }
+    }
+    assert_eq!(tables.len(), 5, "{tables:?}");
+}
+
+/// The manifests of a README that are of its kind, and excerpts of a spec.
+#[test]
+fn manifests_of_the_readmes_are_accepted() {
+    let Some((cluster, _)) = cluster_with_samples() else { return };
+    let dry_run = ["apply", "--server-side", "--dry-run=server", "--field-manager=reader", "--force-conflicts"];
+    let mut accepted = 0;
+    for operator in OPERATORS {
+        let sample: Value = serde_saphyr::from_str(operator.sample()).expect("YAML");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{}-operator", operator.name()));
+        let readme = std::fs::read_to_string(folder.join("README.md")).expect("a document");
+        for block in readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+            let written: Value = serde_saphyr::from_str(block).expect("YAML");
+            let mut object = sample.clone();
+            if written["kind"] == sample["kind"] {
+                object = written;
+            } else if let Some(fields) = written["spec"].as_object().filter(|_| written["kind"].is_null()) {
+                object["spec"].as_object_mut().expect("a spec").extend(fields.clone());
+            } else {
+                continue; // of another kind, or a part of one
+            }
+            let arguments = [dry_run.as_slice(), &["--filename=-"]].concat();
+            kubectl(&cluster, &arguments, Some(&object)).unwrap_or_else(|error| panic!("{block}: {error}"));
+            accepted += 1;
+        }
+    }
+    assert!(accepted >= 12, "{accepted} manifests");
 }

@@ -163,6 +163,8 @@ pub struct Refusal {
     pub detail: String,
     /// The HTTP status of the answer.
     pub status: u16,
+    /// Whether the request was sent without a token. [`Client`] sets it.
+    pub anonymous: bool,
 }
 
 /// The reasons that the API defines.
@@ -182,7 +184,7 @@ pub enum Why {
     Stale,
     /// The booking cannot be changed or cancelled any more.
     Fixed,
-    /// The token is not accepted, whatever the request.
+    /// The token is not accepted, or a token is required, whatever the request.
     Credentials,
     /// The token is accepted, but not for this request.
     Forbidden,

@@ -177,10 +177,18 @@ pub fn insufficient_seats(ticket: &FlightTicket) -> Finding {
     no("InsufficientSeats", message)
 }
 
-/// Returns `Ready` if the provider refuses the token. The event has the same message.
+/// Returns `Ready` if the provider refuses the token, or requires one. The event has the same message.
 pub fn authentication_failed(refusal: &Refusal) -> Finding {
-    let cure = "an administrator of the operator has to replace it";
-    no("AuthenticationFailed", format!("The provider refused the token of the operator ({}); {cure}", refusal.status))
+    let (what, cure) = if refusal.anonymous {
+        ("requires a token, and the operator has none", "set --booking-token-file or --booking-token-secret")
+    } else {
+        ("refused the token of the operator", "replace it")
+    };
+    let status = refusal.status;
+    no(
+        "AuthenticationFailed",
+        format!("The provider {what} ({status}); an administrator of the operator has to {cure}"),
+    )
 }
 
 /// Returns `Ready` if the provider forbids this request, but not all requests. The event has the same message. `is_own`: the
@@ -210,6 +218,24 @@ pub fn not_configured(ticket: &FlightTicket, lack: &str) -> StatusUpdate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::booking::Why;
+
+    #[test]
+    fn refusal_of_a_request_without_a_token_blames_no_token() {
+        let told = |anonymous| {
+            let (code, detail) = ("UNAUTHENTICATED".to_owned(), String::new());
+            authentication_failed(&Refusal { why: Why::Credentials, code, detail, status: 401, anonymous }).message
+        };
+        assert_eq!(
+            told(true),
+            "The provider requires a token, and the operator has none (401); an administrator of the operator has to set \
+             --booking-token-file or --booking-token-secret"
+        );
+        assert_eq!(
+            told(false),
+            "The provider refused the token of the operator (401); an administrator of the operator has to replace it"
+        );
+    }
 
     #[test]
     fn readme_explains_every_reason() {

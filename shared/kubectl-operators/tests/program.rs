@@ -1,9 +1,11 @@
-//! The plugin as a program: its exit codes, where it writes what, and the script with which kubectl completes the words after it.
+//! The plugin as a program: its exit codes, where it writes what, and how kubectl completes the words after it.
 
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
 };
+
+use cluster::{Tool, Tools, progress};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_kubectl-operators");
 
@@ -66,4 +68,27 @@ fn script_for_kubectl_completes_words() {
     let (code, text, error) = ends(Command::new(script).arg("sta").env("PATH", folder));
     assert_eq!((code, error.as_str()), (Some(0), ""));
     assert!(text.starts_with("status\t") && text.ends_with("\n:4\n"), "{text}");
+}
+
+/// kubectl finds the plugin and the script in the `PATH`. It needs no cluster for that.
+#[test]
+fn kubectl_completes_the_words_after_its_plugin() {
+    let built = Tools::locate_or_build(&[Tool::Kubernetes], &progress::to_stderr);
+    let Some(tools) = cluster::or_skip(built) else { return };
+    let folders = [Path::new(PROGRAM).parent().expect("a folder"), Path::new(env!("CARGO_MANIFEST_DIR"))];
+    let path = std::env::join_paths(folders).expect("a path");
+    let completed = |words: &[&str]| {
+        let mut kubectl = Command::new(tools.binary("kubectl").expect("it is one of these tools"));
+        kubectl.arg("__complete").args(words).env("PATH", &path).env("HOME", env!("CARGO_TARGET_TMPDIR"));
+        // On standard error, kubectl says which programs it has called.
+        let (code, text, error) = ends(&mut kubectl);
+        assert_eq!(code, Some(0), "{error}");
+        text
+    };
+    let text = completed(&["operat"]);
+    assert!(text.starts_with("operators\t"), "{text}");
+    let text = completed(&["operators", "sta"]);
+    assert!(text.starts_with("status\tShow all objects") && text.ends_with("\n:4\n"), "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert_eq!(completed(&["operators", "status", "--output", ""]), "table\njson\n:4\n");
 }

@@ -94,6 +94,24 @@ pub(super) fn check(pages: &[&File], files: &[File]) -> Checked {
     checked
 }
 
+/// One line for each block of commands in the READMEs of the operators that neither names its test nor says why none runs it.
+pub(super) fn unmarked_commands(files: &[File]) -> Vec<String> {
+    let is_readme = |file: &&File| {
+        let operator = file.path.strip_prefix("operators/").and_then(|path| path.strip_suffix("-operator/README.md"));
+        operator.is_some_and(|operator| !operator.contains('/'))
+    };
+    let mut findings = Vec::new();
+    for readme in files.iter().filter(is_readme) {
+        for block in of(&readme.text).iter().filter(|block| super::commands::SHELLS.contains(&block.language.as_str()))
+        {
+            if let Err(why) = form(readme, block, files) {
+                findings.push(format!("{}:{}: {why}", readme.path, block.line));
+            }
+        }
+    }
+    findings
+}
+
 enum Form {
     Included,
     Run,
@@ -203,6 +221,17 @@ mod tests {
         let checked = checked(text);
         assert_eq!(checked.findings, Vec::<String>::new());
         assert_eq!(checked.counts, Counts { included: 2, tested: 1, untested: 1 });
+    }
+
+    #[test]
+    fn unmarked_commands_in_the_readme_of_an_operator_are_found() {
+        let text = "```yaml\na: b\n```\n<!-- untested: needs a cluster -->\n```sh\nls\n```\n```console\n$ ls\n```\n";
+        let files = [file("operators/a-operator/README.md", text), file("operators/a-operator/server/README.md", text)];
+        let findings = unmarked_commands(&files);
+        assert!(
+            matches!(&*findings, [it] if it.starts_with("operators/a-operator/README.md:8: the block comes from no")),
+            "{findings:?}"
+        );
     }
 
     #[test]

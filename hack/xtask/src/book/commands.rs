@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{File, blocks};
 
 /// The languages of blocks that hold commands.
-const SHELLS: &[&str] = &["sh", "bash", "console"];
+pub(super) const SHELLS: &[&str] = &["sh", "bash", "console"];
 
 /// What exists.
 struct Known {

@@ -148,6 +148,18 @@ async fn t12_both_versions_are_served_while_the_webhook_runs() {
     // The operator creates the same children, whichever version the client has written.
     until("three replicas", async || world.wanted("a").await == Some(3)).await;
 
+    let metrics = manager.metrics().await;
+    let conversions = |from: &str, to: &str, result: &str| {
+        let labels = format!("{{from=\"{from}\",kind=\"Memcached\",result=\"{result}\",to=\"{to}\"}} ");
+        let mut lines = metrics.lines().filter_map(|line| line.strip_prefix("operator_webhook_conversions_total"));
+        let count = lines.find_map(|line| line.strip_prefix(labels.as_str())).expect("a series");
+        count.parse::<u64>().unwrap()
+    };
+    for (from, to) in [("v1alpha1", "v1"), ("v1", "v1alpha1")] {
+        assert!(conversions(from, to, "success") >= 3, "each object was converted both ways: {metrics}");
+        assert_eq!(conversions(from, to, "error"), 0, "{metrics}");
+    }
+
     let pid = rustix::process::Pid::from_child(&manager.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(manager.child.wait().unwrap().success());

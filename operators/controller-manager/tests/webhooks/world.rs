@@ -34,6 +34,7 @@ pub(crate) struct Manager {
     pub(crate) child: Child,
     webhooks: Port,
     probes: Port,
+    metrics: Port,
 }
 
 impl Drop for Manager {
@@ -93,9 +94,10 @@ impl World {
     }
 
     pub(crate) fn start(&self, webhooks: Port, flags: &[&str]) -> Manager {
-        let probes = Port::reserve().unwrap();
+        let (probes, metrics) = (Port::reserve().unwrap(), Port::reserve().unwrap());
         let child = Command::new(env!("CARGO_BIN_EXE_controller-manager"))
-            .args(["run", "--operators", "memcached", "--log-format", "text", "--metrics-bind-address", "0"])
+            .args(["run", "--operators", "memcached", "--log-format", "text"])
+            .args(["--metrics-bind-address", &format!("127.0.0.1:{}", metrics.number())])
             .args(["--health-probe-bind-address", &format!("127.0.0.1:{}", probes.number())])
             .args(["--webhook-bind-address", &format!("127.0.0.1:{}", webhooks.number()), "--kubeconfig"])
             .arg(self.cluster.kubeconfig())
@@ -103,7 +105,7 @@ impl World {
             .stdin(Stdio::null())
             .spawn()
             .expect("the binary starts");
-        Manager { child, webhooks, probes }
+        Manager { child, webhooks, probes, metrics }
     }
 
     pub(crate) async fn create(&self, name: &str, spec: &Value) -> Result<DynamicObject, kube::Error> {
@@ -124,14 +126,12 @@ impl Made {
 impl Manager {
     /// Returns the text of `/readyz?verbose`; empty if the server does not answer.
     pub(crate) async fn readiness(&self) -> String {
-        let request = "GET /readyz?verbose HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-        let Ok(mut stream) = tokio::net::TcpStream::connect(("127.0.0.1", self.probes.number())).await else {
-            return String::new();
-        };
-        let mut text = String::new();
-        drop(stream.write_all(request.as_bytes()).await);
-        drop(stream.read_to_string(&mut text).await);
-        text
+        get(&self.probes, "/readyz?verbose").await
+    }
+
+    /// Returns the metrics; empty if the server does not answer.
+    pub(crate) async fn metrics(&self) -> String {
+        get(&self.metrics, "/metrics").await
     }
 
     pub(crate) async fn until_ready(&self) {
@@ -154,6 +154,18 @@ impl Manager {
         drop(tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("an answer"));
         String::from_utf8_lossy(&answer).into_owned()
     }
+}
+
+/// Returns what the server at this port answers; empty if it does not.
+async fn get(port: &Port, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let Ok(mut stream) = tokio::net::TcpStream::connect(("127.0.0.1", port.number())).await else {
+        return String::new();
+    };
+    let mut text = String::new();
+    drop(stream.write_all(request.as_bytes()).await);
+    drop(stream.read_to_string(&mut text).await);
+    text
 }
 
 pub(crate) fn cache(name: &str, spec: &Value) -> DynamicObject {

@@ -188,3 +188,18 @@ fn halted_object_shows_no_next_run() {
     manager::Status::clear_plans(&mut status);
     assert_eq!(status, CronTabStatus { next_schedule_time: None, ..before });
 }
+
+/// `kubectl explain ct.status.conditions` is what users read before they wait for a condition.
+#[test]
+fn explain_says_what_ready_means_and_what_a_successful_run_means() {
+    let definition = manager::normalize(&<CronTab as kube::CustomResourceExt>::crd());
+    let definition = serde_json::to_value(definition).expect("JSON");
+    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let said = schema["properties"]["status"]["properties"]["conditions"]["description"].as_str().unwrap_or_default();
+    for sentence in [
+        "Ready: the schedule is valid and in effect, or runs are suspended; it says nothing about the results of runs.",
+        "LastRunSucceeded: the run that ended last completed; absent until a run has ended.",
+    ] {
+        assert!(said.contains(sentence), "{said}");
+    }
+}

@@ -176,6 +176,7 @@ async fn t11_history_respects_limits_and_reports_last_failure() {
         let condition = format!("--for=condition=LastRunSucceeded{result}");
         kubectl(&world, &["wait", &condition, &format!("ct/{NAME}"), "--timeout=0"]);
     };
+    kubectl(&world, &["wait", "--for=jsonpath={.status.activeJobs}=0", &format!("ct/{NAME}"), "--timeout=0"]);
     wait_for("");
 
     let failed = "2037-11-20T18:00:00Z";

@@ -5,5 +5,6 @@
 mod clock;
 mod crashes;
 mod kit;
+mod pods;
 mod requests;
 mod runs;

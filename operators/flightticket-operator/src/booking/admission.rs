@@ -285,8 +285,13 @@ mod tests {
     #[test]
     fn refused_credentials_are_not_sent_again_by_their_namespace() {
         let (mut admission, now) = (Admission::with_places(8), Instant::now());
-        let refusal =
-            Refusal { why: Why::Credentials, code: "UNAUTHENTICATED".to_owned(), detail: String::new(), status: 401 };
+        let refusal = Refusal {
+            why: Why::Credentials,
+            code: "UNAUTHENTICATED".to_owned(),
+            detail: String::new(),
+            status: 401,
+            anonymous: false,
+        };
         admission.refused("a", Some("old".to_owned()), &refusal, now);
         assert_eq!(admission.refused_credentials(now), 1);
         let last = now + REFUSED - Duration::from_millis(1);

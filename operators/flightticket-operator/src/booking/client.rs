@@ -100,13 +100,13 @@ impl Client {
 
     async fn send(&self, request: &Request, token: Option<&str>) -> Outcome {
         let Inner { settings, transport, metrics, .. } = &*self.0;
-        let count = |code: &str| metrics.requests.with_label_values(&[request.op(), code]).inc();
         let mut message = match wire::request(&settings.url, request) {
             Ok(message) => message,
             Err(error) => return unknown(format!("cannot build the request: {error}"), None),
         };
         if let Some(token) = token {
             let Ok(mut value) = HeaderValue::try_from(format!("Bearer {token}")) else {
+                metrics.count(request, "error");
                 return unknown("the token has characters that are not allowed in an HTTP header".to_owned(), None);
             };
             value.set_sensitive(true);
@@ -117,11 +117,15 @@ impl Client {
         }
         match transport.send(message).await {
             Ok(answer) => {
-                count(class(answer.status()));
-                wire::outcome(request, &answer, Timestamp::now())
+                metrics.count(request, class(answer.status()));
+                let mut outcome = wire::outcome(request, &answer, Timestamp::now());
+                if let Outcome::Refused(refusal) = &mut outcome {
+                    refusal.anonymous = token.is_none();
+                }
+                outcome
             }
             Err(failure) => {
-                count(if matches!(failure, Failure::Late { .. }) { "timeout" } else { "error" });
+                metrics.count(request, if matches!(failure, Failure::Late { .. }) { "timeout" } else { "error" });
                 unknown(super::plain(&failure.to_string()), None)
             }
         }
@@ -135,7 +139,11 @@ impl Place {
         let Inner { settings, metrics, admission, .. } = &*client.0;
         let token = match settings.token.read().await {
             Ok(token) => token,
-            Err(why) => return unknown(why, None),
+            Err(why) => {
+                // Nothing is sent, so it says nothing about the provider: the circuit stays as it is.
+                metrics.count(request, "error");
+                return unknown(why, None);
+            }
         };
         if let Some(refusal) = admission.lock().refused_before(namespace, token.as_deref(), Instant::now()) {
             return Outcome::Refused(refusal);
@@ -254,5 +262,64 @@ impl Metrics {
             seconds.with_label_values(&[op]);
         }
         Self { requests, seconds, circuit_open, credentials_refused }
+    }
+
+    fn count(&self, request: &Request, code: &str) {
+        self.requests.with_label_values(&[request.op(), code]).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures::future::{BoxFuture, ready};
+
+    use super::*;
+
+    /// A provider that refuses the credentials of every request.
+    struct Refusing;
+
+    impl Transport for Refusing {
+        fn send(&self, _: http::Request<Bytes>) -> BoxFuture<'_, Result<http::Response<Bytes>, Failure>> {
+            let answer = http::Response::builder().status(401).body(Bytes::new()).expect("an answer");
+            Box::pin(ready(Ok(answer)))
+        }
+    }
+
+    fn client(token: Token) -> Client {
+        let url = "http://provider".parse().expect("an address");
+        Client::new(Settings { url, token, places: 16 }, Refusing, &MetricRegistry::default())
+    }
+
+    async fn ask(client: &Client) -> Outcome {
+        let request = Request::Get { id: "BK-1".to_owned() };
+        client.enter("shop").expect("a place is free").ask(&request).await
+    }
+
+    #[tokio::test]
+    async fn refusal_says_whether_a_token_was_sent() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("token");
+        std::fs::write(&file, "secret\n").expect("written");
+        for (token, anonymous) in [(Token::None, true), (Token::File(file), false)] {
+            let Outcome::Refused(refusal) = ask(&client(token)).await else { panic!("no refusal") };
+            assert_eq!((refusal.why, refusal.anonymous), (Why::Credentials, anonymous));
+        }
+    }
+
+    /// Otherwise no metric would show that the operator can do nothing.
+    #[tokio::test]
+    async fn request_whose_token_cannot_be_used_counts_as_an_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("token");
+        let client = client(Token::File(file.clone()));
+        let count = |code: &str| client.0.metrics.requests.with_label_values(&["get", code]).get();
+        let Outcome::Unknown(unknown) = ask(&client).await else { panic!("there is no token") };
+        assert!(unknown.why.contains("--booking-token-file"), "{}", unknown.why);
+        assert_eq!((count("error"), count("4xx")), (1, 0));
+        std::fs::write(&file, "\u{7f}\n").expect("written");
+        let Outcome::Unknown(unknown) = ask(&client).await else { panic!("no header can have this token") };
+        assert!(unknown.why.contains("HTTP header"), "{}", unknown.why);
+        assert_eq!((count("error"), count("4xx")), (2, 0));
     }
 }

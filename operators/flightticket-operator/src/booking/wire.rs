@@ -82,7 +82,7 @@ pub(crate) fn outcome(request: &Request, answer: &http::Response<Bytes>, now: Ti
     let problem: Problem = serde_json::from_slice(body).unwrap_or_default();
     let (code, detail) = (plain(&problem.code), plain(&problem.detail));
     if let Some(why) = why(request, status, &problem.code) {
-        return Outcome::Refused(Refusal { why, code, detail, status: status.as_u16() });
+        return Outcome::Refused(Refusal { why, code, detail, status: status.as_u16(), anonymous: false });
     }
     let words = [code, detail].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ");
     let words = if words.is_empty() { String::new() } else { format!(": {words}") };

@@ -20,7 +20,13 @@ fn closed(id: Option<&str>) -> Outcome {
 }
 
 fn refused(why: Why) -> Outcome {
-    Outcome::Refused(Refusal { why, code: "CODE".to_owned(), detail: "flown".to_owned(), status: 401 })
+    Outcome::Refused(Refusal {
+        why,
+        code: "CODE".to_owned(),
+        detail: "flown".to_owned(),
+        status: 401,
+        anonymous: false,
+    })
 }
 
 fn unknown() -> Outcome {

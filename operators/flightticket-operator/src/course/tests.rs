@@ -56,7 +56,13 @@ fn confirmed() -> Outcome {
 }
 
 fn refused(why: Why) -> Outcome {
-    Outcome::Refused(Refusal { why, code: "CODE".to_owned(), detail: "words".to_owned(), status: 409 })
+    Outcome::Refused(Refusal {
+        why,
+        code: "CODE".to_owned(),
+        detail: "words".to_owned(),
+        status: 409,
+        anonymous: false,
+    })
 }
 
 fn unknown() -> Outcome {

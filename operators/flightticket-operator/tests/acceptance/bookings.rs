@@ -112,6 +112,36 @@ async fn t10_restored_ticket_adopts_only_with_the_annotation() {
     assert_eq!(desk.provider.count("CONFIRMED"), 0);
 }
 
+/// The uid of a ticket is the reference of its booking: who knows it could ask the provider for the booking.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_takeover_tells_nothing_of_the_other_ticket() {
+    let Some(desk) = Desk::open().await else { return };
+    let (uid, tenant) = ("5ec4e700-0000-4000-8000-0000000000f1", "namespace-of-another-team");
+    let id = desk.provider.book(uid, tenant).await;
+    for (name, spec, adopt) in [
+        ("claims", json!({}), Some("true")),
+        ("names", json!({}), None),
+        ("observes", json!({"managementPolicy": "Observe"}), None),
+    ] {
+        let mut claim: serde_json::Value = serde_json::from_str(&ticket(name, &spec)).expect("JSON");
+        claim["metadata"]["annotations"] = json!({"flights.com/booking-id": id});
+        if let Some(adopt) = adopt {
+            claim["metadata"]["annotations"]["flights.com/adopt-booking"] = json!(adopt);
+        }
+        desk.world.apply(&claim.to_string()).await;
+        desk.until(name, "False", "BookingHeldByAnother").await;
+        desk.world.until_event(name, "Warning", "BookingHeldByAnother").await;
+        let object = serde_json::to_string(&desk.get(name).await).expect("JSON");
+        let events = format!("{:?}", desk.world.events(name).await);
+        for shown in [object, events] {
+            assert!(!shown.contains(uid) && !shown.contains(tenant), "{shown}");
+        }
+    }
+    let log = desk.world.operator.as_ref().expect("it runs").log();
+    assert!(!log.is_empty() && !log.contains(uid) && !log.contains(tenant), "{log}");
+    assert_eq!(desk.provider.count("CONFIRMED"), 1, "the booking stays with its ticket");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn x11_wiped_status_is_recovered() {
     let Some(desk) = Desk::open().await else { return };

@@ -168,6 +168,16 @@ impl Provider {
         self.ask("PATCH", &url, Some(json!({"number": number}))).await;
     }
 
+    /// Books under this reference, as the operator of another cluster does for a ticket of this namespace. Returns the id.
+    pub(crate) async fn book(&self, reference: &str, namespace: &str) -> String {
+        let order = json!({
+            "reference": reference, "from": "Mumbai", "to": "London", "number": 1,
+            "contact": {"namespace": namespace, "name": "theirs"},
+        });
+        let booking = self.ask("POST", &format!("{}/v1/bookings", self.url), Some(order)).await;
+        booking["id"].as_str().expect("an id").to_owned()
+    }
+
     /// Returns how many requests of this operation the server has received.
     pub(crate) async fn requests(&self, op: &str) -> u64 {
         let text = self.text("GET", &format!("http://{}/metrics", self.admin), None).await;
@@ -186,6 +196,9 @@ impl Provider {
         let mut request = http::Request::builder().method(method).uri(url).header("if-match", "*");
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if let Some(reference) = body.as_ref().and_then(|body| body["reference"].as_str()) {
+            request = request.header("idempotency-key", reference);
         }
         let bytes = body.map(|body| Bytes::from(body.to_string()));
         if bytes.is_some() {

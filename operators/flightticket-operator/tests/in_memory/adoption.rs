@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flightticket_operator::FlightTicket;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     mischief::{POINTS, Plan, REACTIONS},
@@ -156,7 +156,14 @@ async fn copy_of_an_object_takes_nothing_and_its_deletion_cancels_nothing() {
         office.until_quiet().await;
         assert_eq!(office.said_in(namespace, name), HELD);
         let ticket = office.ticket_in(namespace, name).expect("a ticket");
-        let shown = format!("{:?}", ticket.status);
+        let is_of_ticket = |event: &Value| {
+            let object = &event["regarding"];
+            object["namespace"] == namespace && object["name"] == name
+        };
+        let mut events = office.model.objects("events.events.k8s.io");
+        events.retain(is_of_ticket);
+        assert!(!events.is_empty(), "a warning says that the booking is held by another");
+        let shown = format!("{:?} {events:?}", ticket.status);
         let first = office.ticket("first").expect("a ticket");
         for other in [&second, &first] {
             assert!(!shown.contains(other.metadata.uid.as_deref().expect("a uid")), "{shown}");
