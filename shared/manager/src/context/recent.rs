@@ -23,7 +23,10 @@ use crate::reverts::CALM;
 /// How long a created child counts as recent. The garbage collector needs less time than this.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// The children that were created within [`CALM`], by a hash of owner, kind and name.
+/// Room for more children than this is given back when most of it is empty.
+const SMALL: usize = 64;
+
+/// The children that were created within [`CALM`], by a hash of owner, kind and name: 80 to 160 bytes for each.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Mutex<Entries>);
 
@@ -70,6 +73,12 @@ impl Recent {
         self.last(owner, kind, name, Instant::now()).is_some_and(|created| created.owner == Some(uid))
     }
 
+    /// Forgets the children that were created earlier. Each reconcile calls this: a controller that creates no more children would
+    /// keep the memory of all that it created at its start.
+    pub(crate) fn expire(&self) {
+        self.0.lock().expire(Instant::now());
+    }
+
     fn last(&self, owner: &ObjectKey, kind: &str, name: &str, now: Instant) -> Option<Created> {
         let mut entries = self.0.lock();
         entries.expire(now);
@@ -85,8 +94,10 @@ impl Entries {
                 self.created.remove(&child);
             }
         }
-        if self.order.is_empty() && self.order.capacity() > 64 {
-            *self = Self::default(); // frees what a burst has allocated
+        // Frees what a burst has allocated, also if children are created all the time.
+        if self.order.capacity() > SMALL && self.order.len() < self.order.capacity() / 4 {
+            self.order.shrink_to(2 * self.order.len());
+            self.created.shrink_to(2 * self.created.len());
         }
     }
 }
@@ -122,6 +133,35 @@ mod tests {
         tokio::time::advance(CALM).await;
         assert!(!recent.contains(&owner, "Service", "7"));
         assert_eq!(recent.0.lock().order.capacity(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn burst_leaves_no_room_behind_although_children_are_created_all_the_time() {
+        let (recent, owner, uid) = (Recent::default(), ObjectKey::new("n", "a"), Uid::of("u"));
+        for number in 0..1_000 {
+            recent.created(&owner, uid, "Service", &number.to_string());
+        }
+        for _ in 0..4 {
+            tokio::time::advance(CALM / 2).await;
+            recent.created(&owner, uid, "Service", "a");
+        }
+        let room = || {
+            let entries = recent.0.lock();
+            (entries.order.capacity(), entries.created.capacity())
+        };
+        assert!(room().0 <= SMALL && room().1 <= SMALL, "{:?}", room());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn burst_leaves_no_room_behind_although_no_child_is_created_any_more() {
+        let (recent, owner, uid) = (Recent::default(), ObjectKey::new("n", "a"), Uid::of("u"));
+        for number in 0..1_000 {
+            recent.created(&owner, uid, "Service", &number.to_string());
+        }
+        tokio::time::advance(CALM).await;
+        recent.expire();
+        let entries = recent.0.lock();
+        assert_eq!((entries.order.capacity(), entries.created.capacity()), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -182,6 +182,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
     async fn attempt(&self, item: &Item<ObjectKey>) -> Ended {
         let key = item.key();
         let primary = &self.controller.primary;
+        self.controller.recent.expire();
         let Some(object) = primary.store.get(key) else {
             self.controller.memory.forget(key);
             self.controller.gate.forget(key);
