@@ -104,9 +104,14 @@ pub(super) fn unmarked_commands(files: &[File]) -> Vec<String> {
     for readme in files.iter().filter(is_readme) {
         for block in of(&readme.text).iter().filter(|block| super::commands::SHELLS.contains(&block.language.as_str()))
         {
-            if let Err(why) = form(readme, block, files) {
-                findings.push(format!("{}:{}: {why}", readme.path, block.line));
-            }
+            let why = match form(readme, block, files) {
+                Err(why) => why,
+                Ok(Form::Run) => {
+                    "only the blocks of the book are run: name the test, or say why none runs it".to_owned()
+                }
+                Ok(_) => continue,
+            };
+            findings.push(format!("{}:{}: {why}", readme.path, block.line));
         }
     }
     findings
@@ -225,11 +230,14 @@ mod tests {
 
     #[test]
     fn unmarked_commands_in_the_readme_of_an_operator_are_found() {
-        let text = "```yaml\na: b\n```\n<!-- untested: needs a cluster -->\n```sh\nls\n```\n```console\n$ ls\n```\n";
+        let text = "```yaml\na: b\n```\n<!-- untested: needs a cluster -->\n```sh\nls\n```\n```console\n$ ls\n```\n\
+                    <!-- run -->\n```sh\nls\n```\n";
         let files = [file("operators/a-operator/README.md", text), file("operators/a-operator/server/README.md", text)];
         let findings = unmarked_commands(&files);
         assert!(
-            matches!(&*findings, [it] if it.starts_with("operators/a-operator/README.md:8: the block comes from no")),
+            matches!(&*findings, [unmarked, run]
+                if unmarked.starts_with("operators/a-operator/README.md:8: the block comes from no")
+                && run.starts_with("operators/a-operator/README.md:12: only the blocks of the book are run")),
             "{findings:?}"
         );
     }

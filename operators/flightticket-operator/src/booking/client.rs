@@ -98,19 +98,15 @@ impl Client {
         self.0.admission.lock().forget_answers();
     }
 
-    async fn send(&self, request: &Request, token: Option<&str>) -> Outcome {
+    async fn send(&self, request: &Request, authorization: Option<HeaderValue>) -> Outcome {
         let Inner { settings, transport, metrics, .. } = &*self.0;
         let mut message = match wire::request(&settings.url, request) {
             Ok(message) => message,
             Err(error) => return unknown(format!("cannot build the request: {error}"), None),
         };
-        if let Some(token) = token {
-            let Ok(mut value) = HeaderValue::try_from(format!("Bearer {token}")) else {
-                metrics.count(request, "error");
-                return unknown("the token has characters that are not allowed in an HTTP header".to_owned(), None);
-            };
-            value.set_sensitive(true);
-            message.headers_mut().insert(header::AUTHORIZATION, value);
+        let anonymous = authorization.is_none();
+        if let Some(authorization) = authorization {
+            message.headers_mut().insert(header::AUTHORIZATION, authorization);
         }
         if let Some(parent) = manager::traceparent().and_then(|parent| HeaderValue::try_from(parent).ok()) {
             message.headers_mut().insert("traceparent", parent);
@@ -120,7 +116,7 @@ impl Client {
                 metrics.count(request, class(answer.status()));
                 let mut outcome = wire::outcome(request, &answer, Timestamp::now());
                 if let Outcome::Refused(refusal) = &mut outcome {
-                    refusal.anonymous = token.is_none();
+                    refusal.anonymous = anonymous;
                 }
                 outcome
             }
@@ -137,8 +133,10 @@ impl Place {
     pub async fn ask(&self, request: &Request) -> Outcome {
         let Self { client, namespace } = self;
         let Inner { settings, metrics, admission, .. } = &*client.0;
-        let token = match settings.token.read().await {
-            Ok(token) => token,
+        let token = settings.token.read().await;
+        let credentials = token.and_then(|token| Ok((token.as_deref().map(bearer).transpose()?, token)));
+        let (authorization, token) = match credentials {
+            Ok(credentials) => credentials,
             Err(why) => {
                 // Nothing is sent, so it says nothing about the provider: the circuit stays as it is.
                 metrics.count(request, "error");
@@ -154,7 +152,7 @@ impl Place {
         Turn::of(self).await;
 
         let begun = Instant::now();
-        let outcome = client.send(request, token.as_deref()).await;
+        let outcome = client.send(request, authorization).await;
         metrics.seconds.with_label_values(&[request.op()]).observe(begun.elapsed().as_secs_f64());
         match &outcome {
             Outcome::Unknown(Unknown { why, answered: false, .. }) => {
@@ -217,6 +215,14 @@ impl Token {
         let token = text.lines().map(str::trim).find(|line| !line.is_empty());
         token.map(|token| Some(token.to_owned())).ok_or_else(|| failed("the file contains no token"))
     }
+}
+
+/// The header that sends this token.
+fn bearer(token: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| "the token has characters that are not allowed in an HTTP header".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 fn unknown(why: String, retry_after: Option<Duration>) -> Outcome {
@@ -307,9 +313,9 @@ mod tests {
         }
     }
 
-    /// Otherwise no metric would show that the operator can do nothing.
+    /// Otherwise no metric would show that the operator can do nothing. The circuit is about the provider, which was not asked.
     #[tokio::test]
-    async fn request_whose_token_cannot_be_used_counts_as_an_error() {
+    async fn request_whose_token_cannot_be_used_counts_as_an_error_and_opens_no_circuit() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("token");
         let client = client(Token::File(file.clone()));
@@ -318,8 +324,11 @@ mod tests {
         assert!(unknown.why.contains("--booking-token-file"), "{}", unknown.why);
         assert_eq!((count("error"), count("4xx")), (1, 0));
         std::fs::write(&file, "\u{7f}\n").expect("written");
-        let Outcome::Unknown(unknown) = ask(&client).await else { panic!("no header can have this token") };
-        assert!(unknown.why.contains("HTTP header"), "{}", unknown.why);
-        assert_eq!((count("error"), count("4xx")), (2, 0));
+        for number in 2..=20 {
+            let Outcome::Unknown(unknown) = ask(&client).await else { panic!("no header can have this token") };
+            assert!(unknown.why.contains("HTTP header"), "{}", unknown.why);
+            assert_eq!((count("error"), count("4xx")), (number, 0));
+        }
+        assert_eq!(client.0.admission.lock().open_circuits(), 0);
     }
 }
