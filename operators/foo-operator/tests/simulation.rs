@@ -113,9 +113,13 @@ fn regression_worlds_end_as_specified() {
 /// watch.
 #[test]
 fn child_that_is_deleted_while_its_watch_is_silent_comes_back() {
-    let played = play(&[(60, Act::SilentWatches, OF_DEPLOYMENTS), (62, Act::DeleteChild, 0)]);
+    let acts = [(60, Act::SilentWatches, OF_DEPLOYMENTS), (62, Act::DeleteChild, 0)];
     let is_silent = |text: &str| text.contains("deployments.apps") && text.contains("[Stall]");
-    assert!(played.trace.iter().any(|line| is_silent(&line.text)), "no watch of Deployments has fallen silent");
+    // An event of a disturbed watch is withheld by chance, which follows from the seed of the world.
+    let played = (1..=10)
+        .map(|seed| Plan::scripted(seed, &acts).play(&Foo))
+        .find(|played| played.trace.iter().any(|line| is_silent(&line.text)))
+        .expect("a world in which a watch of Deployments falls silent");
     assert_eq!(played.failure, None);
 }
 
