@@ -51,11 +51,11 @@ async fn pods_that_wait_for_too_long_are_reported_by_an_event() {
 
     let no_room = "0/1 nodes are available: 1 Insufficient memory.";
     replace_pod(&memory, "web-a", &[("PodScheduled", "False", no_room)]);
-    memory.pass(PATIENCE - Duration::from_secs(1)).await;
+    memory.pass(PATIENCE.saturating_sub(Duration::from_secs(1))).await;
     assert!(warnings(&memory).is_empty(), "it has not waited for too long yet");
     memory.pass(PATIENCE * 2).await;
     let unschedulable = ("Unschedulable".to_owned(), format!("Pod web-a: {no_room}"));
-    assert_eq!(warnings(&memory), [unschedulable.clone()]);
+    assert_eq!(warnings(&memory), std::slice::from_ref(&unschedulable));
 
     replace_pod(&memory, "web-b", &[("PodScheduled", "True", ""), ("PodReadyToStartContainers", "False", "")]);
     memory.pass(PATIENCE * 2).await;
