@@ -21,6 +21,8 @@ use crate::{
 
 /// Limit per reconcile, so that an operator that finds thousands of old Jobs does not delete them in one burst.
 const DELETED_AT_ONCE: usize = 50;
+/// How long to wait for the cache if the API server has no such object any more, as in a cluster that was restored.
+const UNTIL_GONE: Duration = Duration::from_secs(1);
 const NEXT_DELETION: Duration = Duration::from_secs(1);
 
 /// What all reconciles share.
@@ -95,8 +97,12 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
     }
     outcome?;
 
+    let is_stored = status::is_stored(&wanted, stored.status.as_ref());
+    if decided.remember && !is_stored {
+        return Ok(Action::After(UNTIL_GONE)); // the object is gone, but the cache still has it
+    }
     let mut again = decided.again.into_iter().chain(known.situation().wait()).min();
-    if status::is_stored(&wanted, stored.status.as_ref()) {
+    if is_stored {
         let surplus = history::surplus(&crontab.spec, &known.jobs);
         for job in surplus.iter().take(DELETED_AT_ONCE) {
             delete(job, &ctx).await?;
