@@ -8,6 +8,7 @@ use std::{ops::Range, sync::Arc};
 use fastrand::Rng;
 use kube::{Client, Resource};
 use parking_lot::RwLock;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use workloads::Scoped;
 
@@ -168,9 +169,10 @@ impl<R: Representation> Informer<R> {
         is_known
     }
 
-    /// Removes an object that this writer has deleted, see [`Store::observe_gone`].
-    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid, writer: Writer) {
-        self.notify_others(self.store.observe_gone(key, uid), writer);
+    /// Removes an object that this writer has deleted, see [`Store::observe_gone`]. `has_ended` says whether the object does not
+    /// exist any more, or may exist for a while, because of a finalizer for instance.
+    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid, has_ended: bool, writer: Writer) {
+        self.notify_others(self.store.observe_gone(key, uid, has_ended.then(Instant::now)), writer);
     }
 
     /// Passes on a change by a request of this process. The watch will not: for the cache, its event is no news.
@@ -248,7 +250,7 @@ impl<R: Representation> Informer<R> {
         let _end = ClearSubscribers(&self);
         let scopes = self.namespaces.scopes(R::Kind::IS_NAMESPACED);
         self.health.begin(&scopes);
-        self.store.watch(&scopes);
+        self.store.watch(&scopes, selector.is_some());
         *self.listed.get() = vec![None; scopes.len()];
         let watches = scopes.iter().enumerate().map(|(index, scope)| {
             let connection = WatchConnection::new(self.health.clone(), index);

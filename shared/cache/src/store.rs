@@ -7,9 +7,10 @@
 //! Resource versions give the order of changes only within one history of the cluster. After a restore of etcd from a backup,
 //! older versions come back. So a list is the present state, whatever versions the cache holds ([`Store::list`]).
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::time::Instant;
 
 use crate::{
     decode::{AppKey, CachedMeta, Content, Decoded, Owner, Representation, Undecodable},
@@ -46,11 +47,26 @@ struct State<I> {
     indices: Indices<I>,
     packer: Packer,
     undecodable: HashMap<ObjectKey, Undecodable>,
-    /// Objects that we deleted, with their namespaces. The watch may still deliver older events of them.
-    gone: HashMap<Uid, Arc<str>>,
+    /// Objects that we deleted. The watch may still deliver older events of them.
+    gone: HashMap<Uid, Gone>,
     /// The progress of each watch: one for each watched namespace, or one for all namespaces.
     watches: Vec<Progress>,
+    /// Whether the watches select objects by labels.
+    are_selective: bool,
 }
+
+/// An object that we deleted.
+#[derive(Debug)]
+struct Gone {
+    namespace: Arc<str>,
+    /// When an answer said that the object does not exist any more. `None` if it may be there for a while, because of a
+    /// finalizer for instance.
+    ended: Option<Instant>,
+}
+
+/// A deletion that a watch has not delivered for this long, while it has sent a bookmark, was undone by a restore of the
+/// cluster, or the watch is far behind. The answer to a deletion has no version, so only time tells.
+const OVERDUE: Duration = Duration::from_mins(1);
 
 /// A live and a desired object that a comparison found to be in sync, as hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +134,7 @@ impl<R: Representation> Default for Store<R> {
             undecodable: HashMap::new(),
             gone: HashMap::new(),
             watches: vec![Progress::of("")],
+            are_selective: false,
         };
         Self { state: RwLock::new(state) }
     }
@@ -141,15 +158,18 @@ impl<R: Representation> Store<R> {
         }
     }
 
-    /// Sets the watched scopes: one watch for each namespace. An empty name means all namespaces.
-    pub fn watch(&self, scopes: &[String]) {
-        self.write().watches = scopes.iter().map(|scope| Progress::of(scope)).collect();
+    /// Sets the watched scopes: one watch for each namespace. An empty name means all namespaces. `are_selective` says whether
+    /// the watches select objects by labels.
+    pub fn watch(&self, scopes: &[String], are_selective: bool) {
+        let mut state = self.write();
+        state.watches = scopes.iter().map(|scope| Progress::of(scope)).collect();
+        state.are_selective = are_selective;
     }
 
     /// Stores an object from a watch event.
     pub fn deliver(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta<R::Item>>, WentBack> {
         let mut state = self.write();
-        state.watches[watch].advance(decoded.meta.version)?;
+        state.watches[watch].advance(decoded.meta.version, Some(&decoded.key))?;
         if state.gone.contains_key(&decoded.meta.uid) {
             return Ok(None);
         }
@@ -159,7 +179,7 @@ impl<R: Representation> Store<R> {
     /// Removes an object after a watch event of its deletion.
     pub fn deliver_gone(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<Option<Delta<R::Item>>, WentBack> {
         let mut state = self.write();
-        state.watches[watch].advance(decoded.meta.version)?;
+        state.watches[watch].advance(decoded.meta.version, Some(&decoded.key))?;
         state.gone.remove(&decoded.meta.uid);
         state.undecodable.remove(&decoded.key);
         // The answer to a later write of ours is in the cache: the object was created or labelled again since this event.
@@ -170,9 +190,19 @@ impl<R: Representation> Store<R> {
         Ok(state.remove(&decoded.key))
     }
 
-    /// Advances a watch to the version of a bookmark.
-    pub fn deliver_bookmark(&self, watch: usize, version: u64) -> Result<(), WentBack> {
-        self.write().watches[watch].advance(version)
+    /// Advances a watch to the version of an event about an object that the cache does not keep.
+    pub fn pass(&self, watch: usize, decoded: &Decoded<R::Item>) -> Result<(), WentBack> {
+        self.write().watches[watch].advance(decoded.meta.version, Some(&decoded.key))
+    }
+
+    /// Advances a watch to the version of a bookmark. Returns whether a deletion of ours is overdue: then a list has to show
+    /// whether the object exists.
+    pub fn deliver_bookmark(&self, watch: usize, version: u64, now: Instant) -> Result<bool, WentBack> {
+        let state = &mut *self.write();
+        let progress = &mut state.watches[watch];
+        progress.advance(version, None)?;
+        let is_overdue = |gone: &Gone| gone.ended.is_some_and(|ended| now >= ended + OVERDUE);
+        Ok(state.gone.values().any(|gone| progress.covers(&gone.namespace) && is_overdue(gone)))
     }
 
     /// Stores the answer to a request of ours, unless the watch is already past it. The caller has to find out whether the answer
@@ -192,14 +222,22 @@ impl<R: Representation> Store<R> {
         let contradicts =
             state.objects.get(&decoded.key).is_some_and(|old| had_version(old) && !same::<R>(old, decoded));
         let delta = state.upsert::<R>(decoded);
+        // The watch will not deliver an object that it does not select, and this one may have lost its labels to a policy.
+        if (!state.are_selective || decoded.meta.app.is_some())
+            && let Some(progress) = state.watch_of_mut(&decoded.key)
+        {
+            progress.expect(decoded.meta.version, &decoded.key);
+        }
         (Observation { is_known: state.objects.get(&decoded.key).is_some_and(had_version), contradicts }, delta)
     }
 
     /// Removes an object that we deleted. Late events about it do not bring it back. Returns the change, if there is one.
-    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid) -> Option<Delta<R::Item>> {
+    ///
+    /// `ended` is now if the object does not exist any more, and `None` if it may exist for a while.
+    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid, ended: Option<Instant>) -> Option<Delta<R::Item>> {
         let mut state = self.write();
         state.objects.get(key).filter(|slot| slot.meta.uid == uid)?;
-        state.gone.insert(uid, key.namespace.clone());
+        state.gone.insert(uid, Gone { namespace: key.namespace.clone(), ended });
         state.remove(key)
     }
 
@@ -208,7 +246,7 @@ impl<R: Representation> Store<R> {
         let state = &mut *self.write();
         let progress = &mut state.watches[watch];
         // The list will be newer than these deletions: an object that it contains exists.
-        let deleted = state.gone.iter().filter(|(_, namespace)| progress.covers(namespace)).map(|(uid, _)| *uid);
+        let deleted = state.gone.iter().filter(|(_, gone)| progress.covers(&gone.namespace)).map(|(uid, _)| *uid);
         progress.begin_list(deleted.collect());
     }
 
@@ -216,8 +254,8 @@ impl<R: Representation> Store<R> {
     ///
     /// # Errors
     ///
-    /// The version is lower than one that the watch has delivered: the cluster went back in time. Known versions, which belong
-    /// to its former history, are reset.
+    /// The version is lower than one that the watch has delivered, or the watch has shown before that a write of ours is lost:
+    /// the cluster went back in time. Known versions, which belong to its former history, are reset.
     pub fn listed_at(&self, watch: usize, version: u64) -> Result<(), WentBack> {
         let state = &mut *self.write();
         let progress = &mut state.watches[watch];
@@ -304,6 +342,10 @@ fn kept_item<I>(slot: &Slot<I>) -> Option<Arc<I>> {
 impl<I> State<I> {
     fn watch_of(&self, key: &ObjectKey) -> Option<&Progress> {
         self.watches.iter().find(|watch| watch.covers(&key.namespace))
+    }
+
+    fn watch_of_mut(&mut self, key: &ObjectKey) -> Option<&mut Progress> {
+        self.watches.iter_mut().find(|watch| watch.covers(&key.namespace))
     }
 
     /// Stores the object if it is news. Returns the change if it is of interest to reconcilers.

@@ -229,7 +229,10 @@ impl InformerHealth {
     pub(super) fn went_back(&self, back: Option<WentBack>) {
         *self.restarts.lock().entry("restored").or_default() += 1;
         *self.went_back.lock() = Some(Instant::now());
-        let (known, now) = back.map_or((0, 0), |back| (back.known, back.now));
+        let (known, now) = match back {
+            Some(WentBack::Versions { known, now } | WentBack::Write { lost: known, now }) => (known, now),
+            None => (0, 0),
+        };
         tracing::warn!(
             kind = self.kind,
             known,
@@ -409,7 +412,7 @@ fn diagnose(failure: &Failure, resource: &str) -> (Option<Phase>, &'static str) 
         Failure::Status(status) => return (None, if status.code == 410 { "expired" } else { "error" }),
         Failure::Broken(_) => return (None, "disconnected"),
         // The list that follows detects by how much versions went back, and counts it as "restored".
-        Failure::Unversioned | Failure::WentBack(_) => return (None, "error"),
+        Failure::Unversioned | Failure::WentBack(_) | Failure::Overdue => return (None, "error"),
     };
     match source {
         kube::Error::Api(status) if status.code == 404 => (Some(Phase::NotInstalled), "not_installed"),

@@ -52,6 +52,8 @@ pub(super) enum Failure {
     Unversioned,
     #[error(transparent)]
     WentBack(#[from] WentBack),
+    #[error("the watch has not delivered a deletion of ours")]
+    Overdue,
 }
 
 /// A page of a list. Its objects stay raw and are decoded one by one, so that one bad object cannot stop the others.
@@ -142,7 +144,7 @@ impl Failure {
     /// Whether a list has to come before the next watch: the version to start from is too old, or the API server was down.
     pub(super) fn wants_a_list(&self) -> bool {
         match self {
-            Self::List(_) | Self::Unversioned | Self::WentBack(_) => true,
+            Self::List(_) | Self::Unversioned | Self::WentBack(_) | Self::Overdue => true,
             Self::Watch(error) => match &**error {
                 kube::Error::Api(status) => !matches!(status.code, 403 | 429),
                 _ => true,

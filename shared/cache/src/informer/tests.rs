@@ -305,6 +305,44 @@ async fn kind_is_missing_in_a_namespace_until_that_is_listed() {
     assert_eq!((missing(), installed()), ([false, false, true], [true, true, false]));
 }
 
+/// The backup is as new as the last event. So the watch continues after the restore, and no version of it is lower than before.
+#[tokio::test(start_paused = true)]
+async fn write_that_a_restore_has_undone_does_not_stay_in_the_cache() {
+    for is_created in [true, false] {
+        let (model, informer, _running) = at_work("");
+        put_pod(&model, "default", "deleted", 1);
+        informer.health.until_synced().await;
+        sleep(seconds(1)).await;
+        // The restore breaks the watch before it delivers the write.
+        let backup = model.snapshot();
+        let key = |name| ObjectKey::new("default", name);
+        let writer = Writer { controller: 0, key: key("primary") };
+        if is_created {
+            put_pod(&model, "default", "created", 1);
+            let answer = model.object("pods", "default", "created").expect("a pod").to_string();
+            informer.observe(&Decoded::read::<Projected<Pod>>(&answer).expect("a name"), writer);
+        } else {
+            let deleted = model.take("pods", "default", "deleted").expect("a pod");
+            let uid = Uid::of(deleted["metadata"]["uid"].as_str().expect("a uid"));
+            informer.observe_gone(&key("deleted"), uid, true, writer);
+        }
+        model.restore(&backup);
+        assert_eq!(
+            (holds(&informer, "default", "created"), holds(&informer, "default", "deleted")),
+            (is_created, is_created)
+        );
+        sleep(seconds(5)).await;
+        model.put(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}}),
+        );
+        sleep(seconds(200)).await;
+        assert!(!holds(&informer, "default", "created") && holds(&informer, "default", "deleted"), "{is_created}");
+        let restarts = informer.health.figures().restarts;
+        assert_eq!(restarts.contains(&("restored", 1)), is_created, "{restarts:?}");
+        assert_eq!(informer.alarm.count(), u64::from(is_created));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn object_that_a_list_has_brought_meanwhile_shows_no_restore() {
     let (model, informer, _running) = at_work("");

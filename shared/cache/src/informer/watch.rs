@@ -219,7 +219,7 @@ impl<R: Representation> Watch<'_, R> {
                     let delta = if self.namespaces.contain(&object.key.namespace) {
                         store.deliver(self.index, &object)?
                     } else {
-                        store.deliver_bookmark(self.index, object.meta.version)?;
+                        store.pass(self.index, &object)?;
                         None
                     };
                     (delta, object.meta.version)
@@ -230,7 +230,9 @@ impl<R: Representation> Watch<'_, R> {
                 }
                 WatchEvent::Bookmark(bookmark) => {
                     let now = bookmark.metadata.resource_version.parse().unwrap_or_default();
-                    store.deliver_bookmark(self.index, now)?;
+                    if store.deliver_bookmark(self.index, now, Instant::now())? {
+                        return Err(Failure::Overdue);
+                    }
                     (None, now)
                 }
                 WatchEvent::Error(_) => continue, // the reflector turns it into a `Failure`

@@ -1,6 +1,6 @@
 //! The progress of one watch: the newest version that it has delivered, and a list that is under way.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::object::{ObjectKey, Uid};
 
@@ -11,6 +11,10 @@ pub(super) struct Progress {
     scope: Box<str>,
     /// The newest version of all lists, events and bookmarks.
     delivered: u64,
+    /// The writes of ours, as answers showed them, that are newer than everything delivered: their versions and objects.
+    expected: BTreeMap<u64, ObjectKey>,
+    /// What an event or a bookmark has shown. The next list reports it again.
+    lost: Option<WentBack>,
     listing: Option<Listing>,
 }
 
@@ -28,15 +32,30 @@ pub(super) struct Listing {
 
 /// The cluster went back in time, as after etcd is restored from a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("resource versions went back from {known} to {now}: the cluster was restored to an earlier state")]
-pub struct WentBack {
-    pub known: u64,
-    pub now: u64,
+pub enum WentBack {
+    /// A version is lower than one before it.
+    #[error("resource versions went back from {known} to {now}: the cluster was restored to an earlier state")]
+    Versions {
+        /// The highest version before.
+        known: u64,
+        /// The version now.
+        now: u64,
+    },
+    /// A watch has passed the version of a write of ours, and never delivered the write. The API server had answered it.
+    #[error(
+        "the watch has reached version {now} without our write of version {lost}: the cluster was restored to an earlier state"
+    )]
+    Write {
+        /// The version in the answer.
+        lost: u64,
+        /// The version that the watch has reached.
+        now: u64,
+    },
 }
 
 impl Progress {
     pub(super) fn of(scope: &str) -> Self {
-        Self { scope: scope.into(), delivered: 0, listing: None }
+        Self { scope: scope.into(), delivered: 0, expected: BTreeMap::new(), lost: None, listing: None }
     }
 
     pub(super) fn covers(&self, namespace: &str) -> bool {
@@ -47,16 +66,37 @@ impl Progress {
         self.delivered
     }
 
-    /// Advances to the version of an event or a bookmark. A version of 0, which stands for an unreadable one, changes nothing.
+    /// Expects the watch to deliver this version of the object: the answer to a write of ours showed it.
+    pub(super) fn expect(&mut self, version: u64, key: &ObjectKey) {
+        if version > self.delivered {
+            self.expected.insert(version, key.clone());
+        }
+    }
+
+    /// Advances to the version of an event about `key`, or to that of a bookmark. A version of 0, which stands for an unreadable
+    /// one, changes nothing.
     ///
     /// # Errors
     ///
     /// The version is lower than the newest one. Within one history versions never fall; the same version twice does no harm.
-    pub(super) fn advance(&mut self, version: u64) -> Result<(), WentBack> {
-        if version != 0 && version < self.delivered {
-            return Err(WentBack { known: self.delivered, now: version });
+    ///
+    /// Or the watch passes a write of ours that it has not delivered. Within one history it delivers all versions in their order.
+    pub(super) fn advance(&mut self, version: u64, key: Option<&ObjectKey>) -> Result<(), WentBack> {
+        if version == 0 {
+            return Ok(());
         }
-        self.delivered = self.delivered.max(version);
+        if version < self.delivered {
+            return Err(WentBack::Versions { known: self.delivered, now: version });
+        }
+        if self.expected.get(&version).is_some_and(|expected| Some(expected) == key) {
+            self.expected.remove(&version);
+        }
+        if let Some((&lost, _)) = self.expected.range(..=version).next() {
+            let back = WentBack::Write { lost, now: version };
+            self.lost = Some(back);
+            return Err(back);
+        }
+        self.delivered = version;
         Ok(())
     }
 
@@ -73,17 +113,20 @@ impl Progress {
         std::mem::take(&mut listing.deleted)
     }
 
-    /// Resets the progress if the list's version is lower than the newest one. A higher version counts only when the list is
-    /// complete: until then, an object that is not in the cache may be on a later page.
+    /// Resets the progress if the list's version is lower than the newest one, or if the watch has passed a write of ours. A
+    /// higher version counts only when the list is complete: until then, an object that is not in the cache may be on a later
+    /// page.
     ///
     /// # Errors
     ///
-    /// The version is lower than the newest one.
+    /// The cluster went back in time.
     pub(super) fn restart(&mut self, version: u64) -> Result<(), WentBack> {
-        if version >= self.delivered {
-            return Ok(());
-        }
-        Err(WentBack { known: std::mem::take(&mut self.delivered), now: version })
+        let lower = (version < self.delivered).then_some(WentBack::Versions { known: self.delivered, now: version });
+        let Some(back) = lower.or(self.lost.take()) else { return Ok(()) };
+        self.lost = None;
+        self.expected.clear();
+        self.delivered = 0;
+        Err(back)
     }
 
     pub(super) fn saw(&mut self, key: &ObjectKey) {
@@ -105,6 +148,8 @@ impl Progress {
     pub(super) fn end_list(&mut self) -> Option<(&Self, Listing)> {
         let listing = self.listing.take()?;
         self.delivered = self.delivered.max(listing.version);
+        // The list shows what became of older writes.
+        self.expected.retain(|version, _| *version > listing.version);
         Some((self, listing))
     }
 }

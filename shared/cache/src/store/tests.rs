@@ -41,6 +41,10 @@ fn list(store: &Deployments, version: u64, objects: &[Decoded<Live<DeploymentVie
     (deltas.into_iter().map(|delta| delta.key).collect(), back || rewritten)
 }
 
+fn bookmark(store: &Deployments, version: u64) -> Result<bool, WentBack> {
+    store.deliver_bookmark(0, version, Instant::now())
+}
+
 /// A Deployment `a` whose number of replicas is a text.
 fn undecodable(version: u64, replicas: &str) -> Decoded<Live<DeploymentView>> {
     let object = json!({
@@ -103,7 +107,7 @@ fn a_late_answer_does_not_bring_a_deleted_object_back() {
 fn late_events_do_not_restore_an_object_we_deleted() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
-    store.observe_gone(&key("a"), Uid::of("1"));
+    store.observe_gone(&key("a"), Uid::of("1"), None);
     assert!(deliver(&store, &object("a", "1", 6, 4)).is_none());
     assert_eq!(replicas(&store, "a"), None);
     store.observe(&object("a", "2", 8, 1));
@@ -128,7 +132,7 @@ fn list_removes_missing_objects() {
 #[test]
 fn list_of_one_namespace_leaves_others_unchanged() {
     let store = Deployments::default();
-    store.watch(&["other".to_owned(), "default".to_owned()]);
+    store.watch(&["other".to_owned(), "default".to_owned()], false);
     store.deliver(1, &object("a", "1", 5, 3)).expect("versions grow");
     for (watch, gone) in [(0, vec![]), (1, vec![key("a")])] {
         store.begin_list(watch);
@@ -140,7 +144,7 @@ fn list_of_one_namespace_leaves_others_unchanged() {
 #[test]
 fn own_create_is_cached_though_another_namespace_is_ahead() {
     let store = Deployments::default();
-    store.watch(&["other".to_owned(), "default".to_owned()]);
+    store.watch(&["other".to_owned(), "default".to_owned()], false);
     let mut ahead = object("x", "7", 100, 1);
     ahead.key = ObjectKey::new("other", "x");
     store.deliver(0, &ahead).expect("versions grow");
@@ -164,9 +168,9 @@ fn own_create_is_cached_during_a_list() {
 #[test]
 fn deletion_is_forgotten_after_a_list_of_its_namespace() {
     let store = Deployments::default();
-    store.watch(&["other".to_owned(), "default".to_owned()]);
+    store.watch(&["other".to_owned(), "default".to_owned()], false);
     store.deliver(1, &object("a", "1", 5, 3)).expect("versions grow");
-    store.observe_gone(&key("a"), Uid::of("1"));
+    store.observe_gone(&key("a"), Uid::of("1"), None);
     store.begin_list(1);
     store.listed_at(1, 10).expect("versions grow");
     assert!(store.list(1, &object("a", "1", 5, 3)).is_some(), "it exists: a finalizer holds it, or it was restored");
@@ -180,7 +184,7 @@ fn object_deleted_during_a_list_is_not_restored_by_it() {
     deliver(&store, &object("a", "1", 5, 3));
     store.begin_list(0);
     store.listed_at(0, 10).expect("versions grow");
-    store.observe_gone(&key("a"), Uid::of("1"));
+    store.observe_gone(&key("a"), Uid::of("1"), None);
     assert!(store.list(0, &object("a", "1", 5, 3)).is_none());
 }
 
@@ -193,7 +197,8 @@ fn restored_cluster_with_lower_versions_is_followed() {
         deliver(&store, &object(name, name, version, 3));
     }
     store.observe(&object("changed", "changed", 101, 5));
-    store.observe_gone(&key("deleted"), Uid::of("deleted"));
+    deliver(&store, &object("changed", "changed", 101, 5));
+    store.observe_gone(&key("deleted"), Uid::of("deleted"), None);
     deliver(&store, &object("created", "created anew", 103, 3));
     let restored = names.map(|name| object(name, name, 1, 3));
     let (woken, back) = list(&store, 60, &restored);
@@ -261,11 +266,86 @@ fn other_content_under_the_same_version_is_accepted() {
 fn older_event_reveals_a_restored_cluster() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 100, 3));
-    assert_eq!(store.deliver_bookmark(0, 100), Ok(()));
-    assert_eq!(store.deliver_bookmark(0, 60), Err(WentBack { known: 100, now: 60 }));
+    assert_eq!(bookmark(&store, 100), Ok(false));
+    assert_eq!(bookmark(&store, 60), Err(WentBack::Versions { known: 100, now: 60 }));
     assert!(store.deliver(0, &object("a", "1", 99, 3)).is_err());
     assert!(store.deliver_gone(0, &object("a", "1", 99, 3)).is_err());
     assert!(store.deliver(0, &object("a", "1", 100, 3)).is_ok_and(|delta| delta.is_none()), "the same version again");
+}
+
+/// The cluster was restored to the version that the watch has delivered, after it had answered a write. So the watch goes on, and
+/// nothing it delivers is older than what the cache knows.
+#[test]
+fn write_that_a_watch_passes_without_delivering_it_reveals_a_restored_cluster() {
+    type Step = fn(&Deployments) -> Result<(), WentBack>;
+    let steps: [(&str, Step, u64); 4] = [
+        ("a bookmark", |store| bookmark(store, 6).map(drop), 6),
+        ("an event of another object", |store| store.deliver(0, &object("b", "2", 6, 1)).map(drop), 6),
+        ("a later event of the same object", |store| store.deliver(0, &object("a", "1", 7, 4)).map(drop), 7),
+        ("a deletion", |store| store.deliver_gone(0, &object("a", "1", 8, 3)).map(drop), 8),
+    ];
+    for (by, step, now) in steps {
+        let store = Deployments::default();
+        deliver(&store, &object("a", "1", 5, 3));
+        store.observe(&object("a", "1", 6, 5));
+        assert_eq!(step(&store), Err(WentBack::Write { lost: 6, now }), "{by}");
+        let (woken, back) = list(&store, now, &[object("a", "1", 5, 3)]);
+        assert_eq!((woken, back), (vec![key("a")], true), "{by}: the list reports the loss and shows the object");
+        assert_eq!(replicas(&store, "a"), Some(3), "{by}");
+        assert_eq!(bookmark(&store, now + 1), Ok(false), "{by}: it is reported once");
+    }
+}
+
+#[test]
+fn delivered_write_reveals_no_restored_cluster() {
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    store.observe(&object("a", "1", 7, 5));
+    deliver(&store, &object("b", "2", 6, 1));
+    deliver(&store, &object("a", "1", 7, 5));
+    assert_eq!(bookmark(&store, 7), Ok(false));
+    store.observe(&object("a", "1", 6, 4));
+    assert_eq!(bookmark(&store, 8), Ok(false), "a late answer, which the watch had delivered");
+    store.observe(&object("a", "1", 9, 6));
+    assert_eq!(list(&store, 10, &[object("a", "1", 9, 6), object("b", "2", 6, 1)]), (vec![], false));
+    assert_eq!(bookmark(&store, 10), Ok(false), "the list has shown it");
+    store.observe(&object("a", "1", 11, 7));
+    store.pass(0, &object("a", "1", 11, 7)).expect("its namespace has left");
+    assert_eq!(bookmark(&store, 12), Ok(false));
+}
+
+/// Of a write without the labels that the watch selects, nothing arrives.
+#[test]
+fn write_that_the_watch_does_not_select_is_not_expected() {
+    for (are_selective, expected) in [(true, Ok(false)), (false, Err(WentBack::Write { lost: 6, now: 7 }))] {
+        let store = Deployments::default();
+        store.watch(&[String::new()], are_selective);
+        deliver(&store, &object("a", "1", 5, 3));
+        let unlabelled = json!({
+            "metadata": {"namespace": "default", "name": "a", "uid": "1", "resourceVersion": "6"}, "spec": {"replicas": 3},
+        });
+        store.observe(&Decoded::read::<Projected<Deployment>>(&unlabelled.to_string()).expect("a name"));
+        assert_eq!(bookmark(&store, 7), expected);
+    }
+}
+
+#[test]
+fn deletion_that_a_watch_does_not_deliver_is_overdue() {
+    let (now, minute) = (Instant::now(), Duration::from_mins(1));
+    for (ended, expected) in [(Some(now), true), (None, false)] {
+        let store = Deployments::default();
+        deliver(&store, &object("a", "1", 5, 3));
+        store.observe_gone(&key("a"), Uid::of("1"), ended);
+        assert_eq!(store.deliver_bookmark(0, 9, now + minute / 2), Ok(false), "it may still arrive");
+        assert_eq!(store.deliver_bookmark(0, 9, now + minute), Ok(expected));
+        assert_eq!(list(&store, 9, &[object("a", "1", 5, 3)]).0, [key("a")], "it exists");
+        assert_eq!(store.deliver_bookmark(0, 9, now + minute), Ok(false), "the list has answered");
+    }
+    let store = Deployments::default();
+    deliver(&store, &object("a", "1", 5, 3));
+    store.observe_gone(&key("a"), Uid::of("1"), Some(now));
+    deliver_gone(&store, &object("a", "1", 6, 3));
+    assert_eq!(store.deliver_bookmark(0, 9, now + minute), Ok(false), "it was delivered");
 }
 
 #[test]
@@ -346,7 +426,7 @@ fn absence_is_known_up_to_the_delivered_version() {
         deliver(&store, &present);
         assert_eq!(store.absent_at(&key("a")), None);
     }
-    store.watch(&["other".to_owned()]);
+    store.watch(&["other".to_owned()], false);
     assert_eq!(store.absent_at(&key("c")), None, "nothing is known of a namespace that no watch covers");
 }
 
@@ -420,8 +500,9 @@ fn an_index_is_exact_after_every_change() {
             0 => drop(deliver_gone(&store, &changed)),
             1 => {
                 store.observe(&changed);
+                deliver(&store, &changed);
             }
-            2 => drop(store.observe_gone(&changed.key, changed.meta.uid)),
+            2 => drop(store.observe_gone(&changed.key, changed.meta.uid, None)),
             _ => drop(deliver(&store, &changed)),
         }
         for value in ["0", "1", "2", "some", "3"] {

@@ -9,6 +9,7 @@ use std::{borrow::Cow, sync::atomic::Ordering};
 
 use api_errors::Class;
 use cache::{Head, ObjectKey, Uid};
+use kube::core::TypeMeta;
 use workloads::{Child, Live};
 
 use super::{ATTEMPTS, Context, Shared};
@@ -113,21 +114,21 @@ impl<K: Primary, S: Shared> Context<K, S> {
             let version = match found {
                 Found::Ours(version) => version,
                 Found::Gone => {
-                    self.note_removed::<C>(requests, key, uid);
+                    self.note_removed::<C>(requests, key, uid, true);
                     return Ok(false);
                 }
                 // The watch will deliver the change of the owner.
                 Found::Foreign => return Ok(false),
             };
             match requests.delete(key, uid, &version).await {
-                Ok(_) => {
+                Ok(answer) => {
                     self.controller.children.wrote(requests.kind(), Written::Deleted);
                     self.controller.recent.deleted(&self.reconciliation.key, requests.kind(), &key.name);
-                    self.note_removed::<C>(requests, key, uid);
+                    self.note_removed::<C>(requests, key, uid, is_status(&answer));
                     return Ok(true);
                 }
                 Err(error) if error.class() == Class::NotFound => {
-                    self.note_removed::<C>(requests, key, uid);
+                    self.note_removed::<C>(requests, key, uid, true);
                     return Ok(false);
                 }
                 // The child was changed or replaced: look again.
@@ -147,13 +148,19 @@ impl<K: Primary, S: Shared> Context<K, S> {
         }
     }
 
-    /// Removes the child from the cache.
-    fn note_removed<C: Child>(&self, requests: &Requests, key: &ObjectKey, uid: &str) {
-        self.informer::<C>().observe_gone(key, Uid::of(uid), self.writer());
+    /// Removes the child from the cache. `has_ended` says whether it does not exist any more.
+    fn note_removed<C: Child>(&self, requests: &Requests, key: &ObjectKey, uid: &str, has_ended: bool) {
+        self.informer::<C>().observe_gone(key, Uid::of(uid), has_ended, self.writer());
         // The watch may have delivered the deletion first, which made an entry.
         self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether the answer to a deletion is a Status. Then the object does not exist any more. Otherwise the answer is the object, and
+/// a finalizer or a grace period keeps it.
+fn is_status(answer: &str) -> bool {
+    serde_json::from_str::<TypeMeta>(answer).is_ok_and(|answer| answer.kind == "Status")
 }
 
 #[cfg(test)]
