@@ -23,41 +23,53 @@ const LIST_KEYS: &str = "x-kubernetes-list-map-keys";
 /// The definitions of the kinds at one commit, by name.
 type Definitions = BTreeMap<String, Value>;
 
+/// What new definitions refuse although the old ones accept it, one line each.
+#[derive(Debug, Default, PartialEq)]
+struct Differences {
+    /// What no release may do: a served version of a kind accepts what it has accepted, whatever the number of the release is.
+    never: Vec<String>,
+    /// What a major version may do.
+    major: Vec<String>,
+}
+
 /// Compares the definitions with those of the last release before this version. Returns a sentence about the result. Rules in CEL
 /// are not compared.
 ///
 /// # Errors
 ///
 /// If a definition refuses what the last release accepted, and the version is none that may do so. Also if this clone lacks the tag
-/// of the last release.
+/// of the last release, or the commits since.
 pub fn compatible(plan: &Plan, ready: &Ready) -> Result<String> {
     let changelog = fs::read_to_string(plan.checkout.join("CHANGELOG.md")).context("could not read CHANGELOG.md")?;
     let headings = changelog.lines().filter_map(|line| line.strip_prefix("## [")?.split(']').next());
-    if let Some(last) = last_before(&plan.version, headings)
-        && git::text(&plan.checkout, &["tag", "--list", &format!("v{last}")])?.is_empty()
-    {
-        bail!(
-            "CHANGELOG.md has the release {last}, but this clone has no tag v{last} to compare the kinds with: \
-             git fetch --tags, with --unshallow in a shallow clone"
-        );
-    }
     let tags = git::text(&plan.checkout, &["tag", "--list", "v[0-9]*", "--merged", &ready.commit])?;
     let tagged = tags.lines().filter_map(|tag| tag.trim().strip_prefix('v'));
-    let Some(last) = last_before(&plan.version, tagged) else {
+    let last = last_before(&plan.version, tagged);
+    if let Some(released) = last_before(&plan.version, headings)
+        && (last.is_none() || git::text(&plan.checkout, &["tag", "--list", &format!("v{released}")])?.is_empty())
+    {
+        bail!(
+            "CHANGELOG.md has the release {released}, but this clone has no tag v{released} to compare the kinds with, or not \
+             the commits since: git fetch --tags, with --unshallow in a shallow clone"
+        );
+    }
+    let Some(last) = last else {
         return Ok("those of a first release".to_owned());
     };
     let (old, new) = (definitions(plan, &format!("v{last}"))?, definitions(plan, &ready.commit)?);
-    let differences = differences(&old, &new, !is_patch(&last, &plan.version));
-    if differences.is_empty() {
+    let Differences { never, major } = differences(&old, &new, !is_patch(&last, &plan.version));
+    // Before 1.0.0, a minor version may change what a major one may change afterwards.
+    let is_major = last.major != plan.version.major || (last.major == 0 && last.minor != plan.version.minor);
+    let (refused, listed) = if is_major { (never, major) } else { ([never, major].concat(), Vec::new()) };
+    if !refused.is_empty() {
+        let refused = refused.join("\n- ");
+        bail!("{} may not refuse what {last} accepts, see docs/versions.md:\n- {refused}", plan.version);
+    }
+    if listed.is_empty() {
         return Ok(format!("accept what those of {last} accept"));
     }
-    let differences = differences.join("\n- ");
-    // Before 1.0.0, a minor version may change what a major one may change afterwards.
-    let may_break = last.major != plan.version.major || (last.major == 0 && last.minor != plan.version.minor);
-    if !may_break {
-        bail!("{} may not refuse what {last} accepts, see docs/versions.md:\n- {differences}", plan.version);
-    }
-    Ok(format!("refuse what those of {last} accept; does the changelog say so?\n- {differences}"))
+    let listed = listed.join("\n- ");
+    Ok(format!("refuse what those of {last} accept; does the changelog say so?\n- {listed}"))
 }
 
 /// The highest of these versions that is lower than `version`. A pre-release promises nothing.
@@ -86,28 +98,39 @@ fn definitions(plan: &Plan, commit: &str) -> Result<Definitions> {
     Ok(definitions)
 }
 
-/// What the new definitions refuse although the old ones accept it, one line each. `alpha_may_change` is whether the schemas of
-/// alpha versions may differ.
-fn differences(old: &Definitions, new: &Definitions, alpha_may_change: bool) -> Vec<String> {
-    let mut found = Vec::new();
+/// Compares two sets of definitions. `alpha_may_change` is whether the schemas of alpha versions may differ.
+fn differences(old: &Definitions, new: &Definitions, alpha_may_change: bool) -> Differences {
+    let mut found = Differences::default();
     for (name, old) in old {
         let Some(new) = new.get(name) else {
-            found.push(format!("{name} is gone"));
+            let was_deprecated = served(old).all(|(_, version)| version["deprecated"] == true);
+            found.removed(was_deprecated, format!("{name} is gone"));
             continue;
         };
         if old["spec"]["scope"] != new["spec"]["scope"] {
-            found.push(format!("{name} has another scope"));
+            found.never.push(format!("{name} has another scope"));
         }
         for (version, old) in served(old) {
             let place = format!("{name} {version}");
             match served(new).find(|(other, _)| *other == version) {
                 Some(_) if alpha_may_change && version.contains("alpha") => {}
-                Some((_, new)) => narrowed(schema(old), schema(new), &place, &mut found),
-                None => found.push(format!("{place} is not served")),
+                Some((_, new)) => narrowed(schema(old), schema(new), &place, &mut found.never),
+                None => found.removed(old["deprecated"] == true, format!("{place} is not served")),
             }
         }
     }
     found
+}
+
+impl Differences {
+    /// Adds a removal. Users must have had a release that told them about it.
+    fn removed(&mut self, was_deprecated: bool, line: String) {
+        if was_deprecated {
+            self.major.push(line);
+        } else {
+            self.never.push(format!("{line}, and was not deprecated before"));
+        }
+    }
 }
 
 /// The served versions of a definition, by name.
@@ -213,7 +236,11 @@ mod tests {
     /// The differences between the schemas of a field `a`.
     fn of(old: &Value, new: &Value) -> Vec<String> {
         let all = |schema: &Value| definition("v1", &json!({"type": "object", "properties": {"a": schema}}));
-        differences(&all(old), &all(new), true)
+        differences(&all(old), &all(new), true).never
+    }
+
+    fn never(line: &str) -> Differences {
+        Differences { never: vec![line.to_owned()], ..Differences::default() }
     }
 
     #[test]
@@ -285,23 +312,31 @@ mod tests {
     }
 
     #[test]
-    fn kinds_and_their_served_versions_stay() {
-        let old = definition("v1", &json!({}));
-        assert_eq!(differences(&old, &Definitions::new(), true), ["gadgets.example.com is gone"]);
-        let renamed = definition("v2", &json!({}));
-        assert_eq!(differences(&old, &renamed, true), ["gadgets.example.com v1 is not served"]);
+    fn kinds_and_their_served_versions_stay_until_they_are_deprecated() {
+        let (old, renamed) = (definition("v1", &json!({})), definition("v2", &json!({})));
+        let mut deprecated = old.clone();
+        for definition in deprecated.values_mut() {
+            definition["spec"]["versions"][0]["deprecated"] = json!(true);
+        }
+        for (new, line) in
+            [(Definitions::new(), "gadgets.example.com is gone"), (renamed, "gadgets.example.com v1 is not served")]
+        {
+            assert_eq!(differences(&old, &new, true), never(&format!("{line}, and was not deprecated before")));
+            let told = Differences { major: vec![line.to_owned()], ..Differences::default() };
+            assert_eq!(differences(&deprecated, &new, true), told);
+        }
         let mut moved = old.clone();
         for definition in moved.values_mut() {
             definition["spec"]["scope"] = json!("Cluster");
         }
-        assert_eq!(differences(&old, &moved, true), ["gadgets.example.com has another scope"]);
+        assert_eq!(differences(&old, &moved, true), never("gadgets.example.com has another scope"));
     }
 
     #[test]
     fn alpha_version_changes_only_with_a_minor_version() {
         let [old, new] = ["string", "integer"].map(|kind| definition("v1alpha1", &json!({"type": kind})));
-        assert_eq!(differences(&old, &new, true), Vec::<String>::new());
-        assert_eq!(differences(&old, &new, false), ["gadgets.example.com v1alpha1 has another type"]);
+        assert_eq!(differences(&old, &new, true), Differences::default());
+        assert_eq!(differences(&old, &new, false), never("gadgets.example.com v1alpha1 has another type"));
         let version = |text: &str| Version::parse(text).unwrap();
         let is_patch_of = |other: &str| is_patch(&version("1.3.0"), &version(other));
         assert_eq!(["1.3.1", "1.4.0", "2.3.0"].map(is_patch_of), [true, false, false]);

@@ -14,22 +14,6 @@ const NAME: &str = "web";
 /// A pod may wait this long before its wait is a problem.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Plays the Deployment controller and the scheduler: replaces all pods by one with these conditions, which it has since now.
-fn replace_pod(memory: &InMemory, name: &str, conditions: &[(&str, &str, &str)]) {
-    for pod in memory.model.objects("pods") {
-        memory.model.take("pods", "default", pod["metadata"]["name"].as_str().expect("a name"));
-    }
-    let deployment = memory.model.object("deployments.apps", "default", NAME).expect("a Deployment");
-    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
-    let now = memory.model.now().to_string();
-    let condition = |(type_, status, message): &(&str, &str, &str)| json!({"type": type_, "status": status, "message": message, "lastTransitionTime": now});
-    memory.model.put(json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {"containers": [{"name": "app", "image": "app"}]},
-        "status": {"phase": "Pending", "conditions": conditions.iter().map(condition).collect::<Vec<_>>()},
-    }));
-}
-
 /// The warnings about the object so far: reason and message.
 fn warnings(memory: &InMemory) -> Vec<(String, String)> {
     let events = memory.model.objects("events.events.k8s.io").into_iter().filter(|event| event["type"] == "Warning");
@@ -50,14 +34,14 @@ async fn pods_that_wait_for_too_long_are_reported_by_an_event() {
     memory.until_quiet().await;
 
     let no_room = "0/1 nodes are available: 1 Insufficient memory.";
-    replace_pod(&memory, "web-a", &[("PodScheduled", "False", no_room)]);
+    memory.replace_pod(NAME, "web-a", &[("PodScheduled", "False", no_room)]);
     memory.pass(PATIENCE.saturating_sub(Duration::from_secs(1))).await;
     assert!(warnings(&memory).is_empty(), "it has not waited for too long yet");
     memory.pass(PATIENCE * 2).await;
     let unschedulable = ("Unschedulable".to_owned(), format!("Pod web-a: {no_room}"));
     assert_eq!(warnings(&memory), std::slice::from_ref(&unschedulable));
 
-    replace_pod(&memory, "web-b", &[("PodScheduled", "True", ""), ("PodReadyToStartContainers", "False", "")]);
+    memory.replace_pod(NAME, "web-b", &[("PodScheduled", "True", ""), ("PodReadyToStartContainers", "False", "")]);
     memory.pass(PATIENCE * 2).await;
     let mut told = warnings(&memory);
     told.retain(|it| *it != unschedulable);

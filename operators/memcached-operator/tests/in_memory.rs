@@ -179,21 +179,6 @@ async fn counts_of_a_paused_object_stay_true() {
     }
 }
 
-/// Plays the Deployment controller and the scheduler: replaces all pods by one with these conditions, which it has since now.
-fn replace_pod(memory: &InMemory, name: &str, conditions: &[(&str, &str, &str)]) {
-    for pod in memory.model.objects("pods") {
-        memory.model.take("pods", "default", pod["metadata"]["name"].as_str().expect("a name"));
-    }
-    let labels = deployment(memory)["spec"]["template"]["metadata"]["labels"].take();
-    let now = memory.model.now().to_string();
-    let condition = |(type_, status, message): &(&str, &str, &str)| json!({"type": type_, "status": status, "message": message, "lastTransitionTime": now});
-    memory.model.put(json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {"containers": [{"name": "memcached", "image": "memcached"}]},
-        "status": {"phase": "Pending", "conditions": conditions.iter().map(condition).collect::<Vec<_>>()},
-    }));
-}
-
 #[tokio::test(start_paused = true)]
 async fn pods_that_wait_for_too_long_are_reported_by_an_event() {
     let mut memory = InMemory::new(&MemcachedOperator, &[]);
@@ -206,13 +191,13 @@ async fn pods_that_wait_for_too_long_are_reported_by_an_event() {
         of_reason.filter_map(|event| event["note"].as_str().map(str::to_owned)).collect::<Vec<_>>()
     };
     let no_room = "0/1 nodes are available: 1 Insufficient memory.";
-    replace_pod(&memory, "cache-a", &[("PodScheduled", "False", no_room)]);
+    memory.replace_pod(NAME, "cache-a", &[("PodScheduled", "False", no_room)]);
     memory.pass(Duration::from_secs(29)).await;
     assert_eq!(notes(&memory, "Unschedulable"), [""; 0], "it has not waited for too long yet");
     memory.pass(Duration::from_mins(1)).await;
     assert_eq!(notes(&memory, "Unschedulable"), [format!("Pod cache-a: {no_room}")]);
 
-    replace_pod(&memory, "cache-b", &[("PodScheduled", "True", ""), ("PodReadyToStartContainers", "False", "")]);
+    memory.replace_pod(NAME, "cache-b", &[("PodScheduled", "True", ""), ("PodReadyToStartContainers", "False", "")]);
     memory.pass(Duration::from_mins(1)).await;
     let [note]: [String; 1] = notes(&memory, "PodsNotStarting").try_into().expect("one event");
     assert!(note.starts_with("Pod cache-b: its volumes or its network are not ready"), "{note}");

@@ -1,4 +1,4 @@
-//! Helpers of [`World`] that play the other controllers of a cluster, and that wait for the operator's reaction.
+//! Helpers of [`World`] and [`InMemory`] that play the other controllers of a cluster, and that wait for the operator's reaction.
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod},
@@ -8,7 +8,10 @@ use kube::core::object::HasStatus;
 use manager::Status;
 use serde_json::{Value, json};
 
-use crate::world::{Namespaced, World, run_id};
+use crate::{
+    in_memory::InMemory,
+    world::{Namespaced, World, run_id},
+};
 
 /// A custom resource of this project.
 pub trait Ours: Namespaced + HasStatus<Status: Status> {}
@@ -87,6 +90,31 @@ impl World {
             }],
         });
         self.patch_status::<Pod>(pod, status).await;
+    }
+}
+
+impl InMemory {
+    /// Plays the Deployment controller and the scheduler in the namespace `default`: replaces all pods by `pod`, made from the
+    /// template of this Deployment. It is pending and has had these conditions (type, status, message) since now.
+    pub fn replace_pod(&self, deployment: &str, pod: &str, conditions: &[(&str, &str, &str)]) {
+        const NAMESPACE: &str = "default";
+        for former in self.model.objects("pods") {
+            self.model.take("pods", NAMESPACE, former["metadata"]["name"].as_str().expect("a name"));
+        }
+        let deployment = self.model.object("deployments.apps", NAMESPACE, deployment).expect("a Deployment");
+        let template = &deployment["spec"]["template"];
+        let now = self.model.now().to_string();
+        let condition = |(type_, status, message): &(&str, &str, &str)| {
+            let mut condition = json!({"type": type_, "status": status, "message": message});
+            condition["lastTransitionTime"] = json!(now);
+            condition
+        };
+        self.model.put(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": pod, "namespace": NAMESPACE, "labels": template["metadata"]["labels"]},
+            "spec": template["spec"],
+            "status": {"phase": "Pending", "conditions": conditions.iter().map(condition).collect::<Vec<_>>()},
+        }));
     }
 }
 

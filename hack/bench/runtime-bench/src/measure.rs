@@ -56,21 +56,23 @@ const CREATED_A_SECOND: u64 = 200;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     for kind in &args.kinds {
-        let baseline = match &args.baseline {
-            Some(program) => Some(measure(args, *kind, program, None)?),
-            None => None,
+        let name = kind.operator();
+        let Some(program) = &args.baseline else {
+            measure(args, *kind, &args.program, name, None)?;
+            continue;
         };
-        measure(args, *kind, &args.program, baseline.as_ref())?;
+        let baseline = measure(args, *kind, program, &format!("{name}, baseline"), None)?;
+        measure(args, *kind, &args.program, &format!("{name}, program"), Some(&baseline))?;
     }
     Ok(())
 }
 
-/// Measures a program with objects of one kind, on a fresh cluster, and prints the figures.
-fn measure(args: &Args, kind: Kind, program: &Path, baseline: Option<&Table>) -> Result<Table> {
+/// Measures a program with objects of one kind, on a fresh cluster, and prints the figures under this title.
+fn measure(args: &Args, kind: Kind, program: &Path, title: &str, baseline: Option<&Table>) -> Result<Table> {
     let nodes = if kind == Kind::Crontab { Nodes::Simulated } else { Nodes::None };
     let cluster = Arc::new(Cluster::fresh(nodes)?);
     let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
-    let mut bench = Bench { args, kind, program, cluster, table: Table::of(kind.operator()), flags: Vec::new() };
+    let mut bench = Bench { args, kind, program, cluster, table: Table::of(title), flags: Vec::new() };
     let measured = runtime.block_on(bench.measure());
     bench.table.print(baseline)?; // also after a failure, with the figures until then
     measured?;

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Seconds after which a change without an effect counts as missed.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=300))]
     patience: u64,
+    /// Seconds until the program must be ready.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    ready_within: u64,
 }
 
 /// The interval between two lines of progress.
@@ -62,7 +65,7 @@ async fn race(args: &Args, cluster: &Cluster, seed: u64) -> Result<Raced> {
     let (kind, flags) = (Kind::Memcached, [NO_RESYNC.to_owned()]);
     let kubeconfig = kubeconfig(cluster)?;
     let mut operator = Operator::start_with(&args.program, &kubeconfig, kind.operator(), &flags, Stdio::null())?;
-    operator.until_ready().await?;
+    operator.until_ready_within(Duration::from_secs(args.ready_within)).await?;
     let races = Races {
         client,
         namespace: NAMESPACE.to_owned(),

@@ -9,7 +9,7 @@ use crate::{operator::Requests, percentile::percentile};
 /// The figures of one program.
 pub(crate) struct Table {
     /// What was measured; the title of the first column.
-    subject: &'static str,
+    subject: String,
     rows: Vec<Row>,
 }
 
@@ -21,8 +21,8 @@ struct Row {
 }
 
 impl Table {
-    pub(crate) fn of(subject: &'static str) -> Self {
-        Self { subject, rows: Vec::new() }
+    pub(crate) fn of(subject: &str) -> Self {
+        Self { subject: subject.to_owned(), rows: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, name: &str, unit: &str, value: f64, remark: &str) {

@@ -16,8 +16,8 @@ use crate::workspace;
 
 /// The profile of cargo: this step tries the platform, not the speed.
 const PROFILE: &str = "dev";
-/// Some changes of some objects. An emulated program is many times slower, so it has minutes for each.
-const RACES: [&str; 6] = ["--rounds", "40", "--objects", "4", "--patience", "120"];
+/// Some changes of some objects. An emulated program is many times slower, so it has minutes for each, and for its start.
+const RACES: [&str; 8] = ["--rounds", "40", "--objects", "4", "--patience", "120", "--ready-within", "300"];
 
 pub(super) fn nightly() -> Result<Outcome> {
     let here = Platform::here()?;

@@ -161,13 +161,13 @@ impl Admission {
         self.share(namespace).circuit.succeeded();
     }
 
-    pub(crate) fn failed(&mut self, namespace: &str, why: &str, now: Instant) {
-        self.share(namespace).circuit.failed(why, now);
+    pub(crate) fn failed(&mut self, namespace: &str, why: &str, retry_after: Option<Duration>, now: Instant) {
+        self.share(namespace).circuit.failed(why, retry_after, now);
     }
 
-    /// Returns in how many namespaces the circuit is open.
-    pub(crate) fn open_circuits(&self) -> usize {
-        self.shares.values().filter(|share| share.circuit.is_open()).count()
+    /// Returns in how many namespaces the circuit is open. A namespace does not count when its next trial is long overdue.
+    pub(crate) fn open_circuits(&self, now: Instant) -> usize {
+        self.shares.values().filter(|share| share.circuit.is_open(now)).count()
     }
 
     /// Returns to how many namespaces the provider has last answered that it refuses the credentials. A namespace does not count
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn failing_namespace_has_one_place() {
         let (mut admission, now) = (Admission::with_places(16), Instant::now());
-        admission.failed("a", "down", now);
+        admission.failed("a", "down", None, now);
         assert_eq!((crowd(&mut admission, "a"), crowd(&mut admission, "b")), (1, 8));
         admission.succeeded("a");
         assert_eq!(crowd(&mut admission, "a"), 3);
@@ -313,23 +313,23 @@ mod tests {
         let (mut admission, now) = (Admission::with_places(8), Instant::now());
         admission.enter("a", now).expect("a place is free");
         for _ in 0..10 {
-            admission.failed("a", "no answer", now);
+            admission.failed("a", "no answer", None, now);
         }
-        assert_eq!(admission.open_circuits(), 1);
+        assert_eq!(admission.open_circuits(now), 1);
         admission.forget_answers();
-        assert_eq!(admission.open_circuits(), 0);
+        assert_eq!(admission.open_circuits(now), 0);
     }
 
     #[test]
     fn circuit_of_one_namespace_does_not_open_for_another() {
         let (mut admission, now) = (Admission::with_places(8), Instant::now());
         for _ in 0..10 {
-            admission.failed("a", "down", now);
+            admission.failed("a", "down", None, now);
         }
         assert!(admission.pass_circuit("a", now).is_err());
         assert_eq!(admission.pass_circuit("b", now), Ok(()));
-        assert_eq!(admission.open_circuits(), 1);
+        assert_eq!(admission.open_circuits(now), 1);
         admission.retain(&BTreeSet::from(["b".into()]));
-        assert_eq!(admission.open_circuits(), 0, "the namespace has no ticket any more");
+        assert_eq!(admission.open_circuits(now), 0, "the namespace has no ticket any more");
     }
 }

@@ -10,6 +10,9 @@ const FAILURES: u32 = 10;
 pub(crate) const PAUSE: Duration = Duration::from_secs(30);
 /// After this time without a result, the trial request counts as lost, for example because its reconcile was cancelled.
 const TRIAL: Duration = Duration::from_mins(2);
+/// A trial request that is late by this time is long overdue. It is longer than the longest back-off of a ticket, which is that of
+/// the queue: five minutes, plus a fifth. It is also longer than a tenth of the longest time that a provider can name.
+const OVERDUE: Duration = Duration::from_mins(10);
 
 /// Opens after failures in a row, counted over the tickets of one namespace. While open, it lets one trial request at a time
 /// through.
@@ -18,6 +21,8 @@ pub(crate) struct Circuit {
     failures: u32,
     /// While the circuit is open: when the next trial request may be sent.
     closed_at: Option<Instant>,
+    /// Until when the provider has asked the ticket of the last failure to wait.
+    named: Option<Instant>,
     last: String,
 }
 
@@ -49,20 +54,23 @@ impl Circuit {
     /// Records that the provider answered.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
-        self.closed_at = None;
+        (self.closed_at, self.named) = (None, None);
     }
 
-    /// Records that the provider did not answer, or answered 429 or 5xx.
-    pub(crate) fn failed(&mut self, why: &str, now: Instant) {
+    /// Records that the provider did not answer, or answered 429 or 5xx, perhaps with a time to wait.
+    pub(crate) fn failed(&mut self, why: &str, retry_after: Option<Duration>, now: Instant) {
         self.failures = self.failures.saturating_add(1);
+        self.named = retry_after.map(|wait| now + wait);
         why.clone_into(&mut self.last);
         if self.failures >= FAILURES {
             self.closed_at = Some(now + PAUSE);
         }
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        self.closed_at.is_some()
+    /// Whether the circuit is open, and a trial request has been sent or will be. If it is long overdue, the tickets send no
+    /// requests any more, for example because they are paused.
+    pub(crate) fn is_open(&self, now: Instant) -> bool {
+        self.closed_at.is_some_and(|closed_at| now < self.named.unwrap_or(closed_at).max(closed_at) + OVERDUE)
     }
 
     /// Whether the last request failed.
@@ -79,7 +87,7 @@ mod tests {
         let mut circuit = Circuit::default();
         for _ in 0..FAILURES {
             assert!(circuit.enter(now).is_ok());
-            circuit.failed("down", now);
+            circuit.failed("down", None, now);
         }
         circuit
     }
@@ -88,14 +96,14 @@ mod tests {
     fn ten_consecutive_failures_open_the_circuit() {
         let now = Instant::now();
         let mut circuit = open(now);
-        assert!(circuit.is_open());
+        assert!(circuit.is_open(now));
         assert_eq!(circuit.enter(now), Err(Open { wait: PAUSE, last: "down".to_owned() }));
 
         let mut circuit = Circuit::default();
         for number in 0..100 {
-            if number % FAILURES == 0 { circuit.succeeded() } else { circuit.failed("down", now) }
+            if number % FAILURES == 0 { circuit.succeeded() } else { circuit.failed("down", None, now) }
         }
-        assert!(!circuit.is_open(), "never ten in a row");
+        assert!(!circuit.is_open(now), "never ten in a row");
     }
 
     #[test]
@@ -105,7 +113,7 @@ mod tests {
         let later = now + PAUSE;
         assert!(circuit.enter(later).is_ok());
         assert!(circuit.enter(later).is_err(), "one at a time");
-        circuit.failed("still down", later);
+        circuit.failed("still down", None, later);
         assert_eq!(circuit.enter(later), Err(Open { wait: PAUSE, last: "still down".to_owned() }));
 
         let later = later + PAUSE;
@@ -120,5 +128,20 @@ mod tests {
         let mut circuit = open(now);
         assert!(circuit.enter(now + PAUSE).is_ok());
         assert!(circuit.enter(now + PAUSE + TRIAL).is_ok());
+    }
+
+    #[test]
+    fn circuit_that_nobody_tries_any_more_does_not_count_as_open() {
+        let now = Instant::now();
+        let mut circuit = open(now);
+        let overdue = now + PAUSE + OVERDUE;
+        assert!(circuit.is_open(overdue - Duration::from_millis(1)));
+        assert!(!circuit.is_open(overdue));
+        assert!(circuit.enter(overdue).is_ok());
+        assert!(circuit.is_open(overdue), "a trial request is under way");
+        let named = Duration::from_hours(1);
+        circuit.failed("down", Some(named), overdue);
+        assert!(circuit.is_open(overdue + named), "the provider has named a later time than that of the next trial");
+        assert!(!circuit.is_open(overdue + named + OVERDUE));
     }
 }

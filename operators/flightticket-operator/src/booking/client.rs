@@ -89,8 +89,9 @@ impl Client {
         let show = |gauge: &IntGaugeVec, count: usize| {
             gauge.with_label_values::<&str>(&[]).set(i64::try_from(count).unwrap_or(i64::MAX));
         };
-        show(&metrics.circuit_open, admission.open_circuits());
-        show(&metrics.credentials_refused, admission.refused_credentials(Instant::now()));
+        let now = Instant::now();
+        show(&metrics.circuit_open, admission.open_circuits(now));
+        show(&metrics.credentials_refused, admission.refused_credentials(now));
     }
 
     /// Forgets what the provider answered to each namespace. To be called when this process sends no requests any more.
@@ -155,8 +156,8 @@ impl Place {
         let outcome = client.send(request, authorization).await;
         metrics.seconds.with_label_values(&[request.op()]).observe(begun.elapsed().as_secs_f64());
         match &outcome {
-            Outcome::Unknown(Unknown { why, answered: false, .. }) => {
-                admission.lock().failed(namespace, why, Instant::now());
+            Outcome::Unknown(Unknown { why, retry_after, answered: false }) => {
+                admission.lock().failed(namespace, why, *retry_after, Instant::now());
             }
             _ => admission.lock().succeeded(namespace),
         }
@@ -329,6 +330,6 @@ mod tests {
             assert!(unknown.why.contains("HTTP header"), "{}", unknown.why);
             assert_eq!((count("error"), count("4xx")), (number, 0));
         }
-        assert_eq!(client.0.admission.lock().open_circuits(), 0);
+        assert_eq!(client.0.admission.lock().open_circuits(Instant::now()), 0);
     }
 }

@@ -120,6 +120,11 @@ async fn refused_credentials_stop_only_their_tenant_until_they_are_accepted() {
     assert!(reports(&office, 0), "{}", office.scrape());
 }
 
+fn reports_open_circuits(office: &Office, circuits: u32) -> bool {
+    let line = format!("flightticket_operator_provider_circuit_open {circuits}");
+    office.scrape().lines().any(|it| it == line)
+}
+
 /// A standby sends no request that could close a circuit again, and another process leads.
 #[tokio::test(start_paused = true)]
 async fn former_leader_reports_no_open_circuit() {
@@ -131,16 +136,31 @@ async fn former_leader_reports_no_open_circuit() {
         office.apply_with(TROUBLED, &format!("ticket-{number}"), json!({}), json!({})).await;
     }
     office.pass(Duration::from_mins(1)).await;
-    let reports = |office: &Office, circuits: u32| {
-        let line = format!("flightticket_operator_provider_circuit_open {circuits}");
-        office.scrape().lines().any(|it| it == line)
-    };
-    assert!(reports(&office, 1), "{}", office.scrape());
+    assert!(reports_open_circuits(&office, 1), "{}", office.scrape());
     // Only requests for the lease fail.
     let plan = "before * leases.coordination.k8s.io -> drop".parse().expect("a plan");
     office.model.set_faults(Planned::new(&plan));
     office.pass(Duration::from_mins(1)).await;
-    assert!(reports(&office, 0), "{}", office.scrape());
+    assert!(reports_open_circuits(&office, 0), "{}", office.scrape());
+}
+
+/// Otherwise the alerts about the provider would fire until the operator restarts.
+#[tokio::test(start_paused = true)]
+async fn circuit_counts_as_open_only_as_long_as_a_ticket_will_try_again() {
+    let mut office = Office::open();
+    office.airline.books().troubles.push((format!("{TROUBLED}/"), Trouble::Status(503, Some(3_600))));
+    let names: Vec<String> = (0..15).map(|number| format!("ticket-{number}")).collect();
+    for name in &names {
+        office.apply_with(TROUBLED, name, json!({}), json!({})).await;
+    }
+    office.pass(Duration::from_mins(30)).await;
+    assert!(reports_open_circuits(&office, 1), "each ticket waits for the hour to end: {}", office.scrape());
+    let pause = Patch::Merge(json!({"metadata": {"annotations": {"flights.com/paused": "true"}}}));
+    for name in &names {
+        office.api(TROUBLED).patch(name, &PatchParams::default(), &pause).await.expect("taken");
+    }
+    office.pass(Duration::from_mins(90)).await;
+    assert!(reports_open_circuits(&office, 0), "{}", office.scrape());
 }
 
 #[tokio::test(start_paused = true)]

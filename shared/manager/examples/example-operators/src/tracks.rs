@@ -1,6 +1,8 @@
 //! Messages from outside of the cluster, and writes to what is not a child: a Track restarts a Deployment of another owner whenever
 //! a new version of its program is published, and keeps it at a size.
 //!
+//! A webhook writes the default of a field into a Track.
+//!
 //! A message only wakes the object; the reconciler then asks the [`Registry`]. So a message may come twice, late or for an object
 //! that does not exist.
 
@@ -17,6 +19,7 @@ use kube::{
 };
 use manager::{
     Action, Context, Controller, Error, Health, Manager, ObjectKey, Operator, Permission, StandardStatus, Verdict,
+    Webhook,
 };
 use parking_lot::Mutex;
 use schemars::JsonSchema;
@@ -40,13 +43,30 @@ const TAKEN: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(group = "examples.example.com", version = "v1", kind = "Track", namespaced, status = "StandardStatus")]
 pub struct TrackSpec {
-    /// The Deployment. It may belong to a user or to another operator. Only the oldest Track of a Deployment writes it.
+    /// The Deployment. It may belong to a user or to another operator. Only the oldest Track of a Deployment writes it. Default:
+    /// the one with the name of the Track.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
-    deployment: String,
+    deployment: Option<String>,
     /// The number of replicas. Default: as the Deployment's owner wants it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 99))]
     replicas: Option<i32>,
+}
+
+impl Track {
+    /// Returns the name of the Deployment. A cluster may run no webhook, so the default is also known here.
+    fn deployment(&self) -> String {
+        self.spec.deployment.clone().unwrap_or_else(|| self.name_any())
+    }
+}
+
+/// Writes the default into a Track, so that users see it. No schema can express it, because it is the value of another field. The
+/// API server may make up the name later (`generateName`).
+fn set_default(track: &mut Track) {
+    if track.spec.deployment.is_none() {
+        track.spec.deployment = track.metadata.name.clone().filter(|name| !name.is_empty());
+    }
 }
 
 /// The part of a Deployment that the reconciler reads.
@@ -154,6 +174,10 @@ impl Operator for Tracks {
         Flags::augment_args(command)
     }
 
+    fn webhooks(&self) -> Vec<Webhook> {
+        vec![Webhook::defaulting(set_default)]
+    }
+
     fn setup(&self, manager: &mut Manager) {
         if let Some(address) = manager.args::<Flags>().tracks_listen {
             let registry = self.registry.clone();
@@ -164,8 +188,8 @@ impl Operator for Tracks {
         let (messages, registry) = (self.registry.clone(), self.registry.clone());
         manager.add(
             Controller::of::<Track>()
-                .watches_referenced::<Tracked>(|track| vec![track.spec.deployment.clone()])
-                .index(DEPLOYMENT, |track| vec![track.spec.deployment.clone()])
+                .watches_referenced::<Tracked>(|track| vec![track.deployment()])
+                .index(DEPLOYMENT, |track| vec![track.deployment()])
                 .permits(Permission::on::<Deployment>(&["patch"]))
                 .permits(Permission::on::<Deployment>(&["patch"]).subresource("scale"))
                 .wakes_from(move || messages.subscribe())
@@ -176,16 +200,16 @@ impl Operator for Tracks {
 }
 
 async fn reconcile(track: Arc<Track>, ctx: Context<Track, Arc<Registry>>) -> Result<Action, Error> {
-    let (namespace, name) = (track.namespace().unwrap_or_default(), track.name_any());
-    if let Some(older) = oldest(&ctx, &track.spec.deployment).filter(|oldest| *oldest != name) {
-        let says = format!("Track \"{older}\" keeps Deployment \"{}\"", track.spec.deployment);
+    let (namespace, name, target) = (track.namespace().unwrap_or_default(), track.name_any(), track.deployment());
+    if let Some(older) = oldest(&ctx, &target).filter(|oldest| *oldest != name) {
+        let says = format!("Track \"{older}\" keeps Deployment \"{target}\"");
         ctx.apply_status(Health::of(Verdict::no("DeploymentTaken", says)).into()).await?;
         return Ok(Action::After(TAKEN)); // nothing wakes this Track when the older one goes
     }
-    let deployment = ctx.get::<Tracked>(&track.spec.deployment);
+    let deployment = ctx.get::<Tracked>(&target);
     let version = ctx.config().version(&ObjectKey::new(&*namespace, name));
     let verdict = match (deployment, version) {
-        (None, _) => Verdict::no("NoDeployment", format!("Deployment \"{}\" is not there", track.spec.deployment)),
+        (None, _) => Verdict::no("NoDeployment", format!("Deployment \"{target}\" is not there")),
         (_, None) => Verdict::no("NoVersion", "the registry has published no version"),
         (Some(deployment), Some(version)) => {
             let deployments: Api<Deployment> = Api::namespaced(ctx.client(), &namespace);

@@ -8,9 +8,12 @@ use example_operators::{
     tenants::Tenants,
     tracks::{Registry, Tracks},
 };
-use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment, StatefulSet},
-    core::v1::{ConfigMap, Namespace, Secret},
+use k8s_openapi::{
+    ByteString,
+    api::{
+        apps::v1::{DaemonSet, Deployment, StatefulSet},
+        core::v1::{ConfigMap, Namespace, Secret},
+    },
 };
 use kube::{
     Api,
@@ -18,7 +21,7 @@ use kube::{
     core::GroupVersionKind,
     discovery::ApiResource,
 };
-use manager::{ObjectKey, Operator, harness::Harness, normalize, permissions};
+use manager::{ObjectKey, Operator, answer_review, harness::Harness, normalize, permissions};
 use model_apiserver::{Model, NoFaults, Planned};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -351,6 +354,38 @@ async fn track_keeps_the_size_of_its_deployment() {
     let scales = resources.filter(|it| it.resource == "deployments.apps" && it.subresource == "scale");
     assert!(scales.count() > 1);
     rests(&model).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn track_that_names_no_deployment_keeps_the_one_of_its_name() {
+    let registry = Arc::<Registry>::default();
+    let (model, _harness) = start(&Tracks { registry: registry.clone() });
+    deploy(&model);
+    registry.publish(&ObjectKey::new("default", "web"), "1.0");
+    put(&model, "Track", "default", "web", json!({})).await;
+    assert_eq!(ready(&model, "tracks", "default", "web"), "True Ready: the newest version is 1.0");
+}
+
+/// The patch that the webhook sends to the API server for a new Track; `None` if it changes nothing.
+fn defaulted(metadata: &Value, spec: &Value) -> Option<Value> {
+    let track = json!({"apiVersion": "examples.example.com/v1", "kind": "Track", "metadata": metadata, "spec": spec});
+    let request = json!({"uid": "u", "operation": "CREATE", "namespace": "default", "object": track});
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+    let webhooks = Tracks::default().webhooks();
+    let reply = answer_review(&webhooks, &webhooks[0].path(), review.to_string().as_bytes()).expect("it is a review");
+    let answer: Value = serde_json::from_str(&reply.review).expect("JSON");
+    assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    let patch: ByteString = serde_json::from_value(answer["response"].get("patch")?.clone()).expect("base64");
+    Some(serde_json::from_slice(&patch.0).expect("a patch"))
+}
+
+#[test]
+fn webhook_writes_the_deployment_into_a_track_that_names_none() {
+    let named = json!({"name": "web", "namespace": "default"});
+    let patch = json!([{"op": "add", "path": "/spec/deployment", "value": "web"}]);
+    assert_eq!(defaulted(&named, &json!({})), Some(patch));
+    assert_eq!(defaulted(&named, &json!({"deployment": "other"})), None);
+    assert_eq!(defaulted(&json!({"generateName": "web-", "namespace": "default"}), &json!({})), None);
 }
 
 #[tokio::test(start_paused = true)]
