@@ -37,3 +37,8 @@ pub use object::{
     AppLabels, Head, INSTANCE, MANAGED_BY, ManagedFields, Metadata, NAME, ObjectKey, OwnerReference, Uid, field_manager,
 };
 pub use store::{Delta, Known, Store, Values, Verified, Writer};
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

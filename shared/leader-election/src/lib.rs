@@ -35,3 +35,8 @@ pub use health::{Health, Stuck};
 pub use leadership::{Epoch, Leadership};
 pub use observer::{Observer, StopReason};
 pub use requests::client;
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -53,3 +53,8 @@ pub use tls::{CipherSuites, MinVersion, Tls, TlsError};
 /// Libraries that warn of what a single client does wrong. A client without credentials could fill a log with such warnings, so a
 /// program that serves clients logs only their errors.
 pub const WARN_OF_CLIENTS: [&str; 2] = ["h2", "rustls"];
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

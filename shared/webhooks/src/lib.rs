@@ -250,3 +250,8 @@ impl std::fmt::Debug for Webhook {
         f.debug_struct("Webhook").field("path", &self.path()).field("target", &self.target).finish_non_exhaustive()
     }
 }
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

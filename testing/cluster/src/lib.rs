@@ -64,3 +64,8 @@ pub use self::snapshot::{Restore, Restored, Snapshot};
 pub use self::spec::{Controllers, Nodes};
 pub use self::start::{MOST_WORKERS, Options};
 pub use self::tools::{TOOLS, Tool, Tools};
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -26,3 +26,8 @@ pub use self::proxy::FaultProxy;
 pub use self::signal::Signal;
 pub use self::trace::{Exchange, SeenFrame, Trace};
 pub use self::upstream::Upstream;
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -32,3 +32,8 @@ pub use platform::Platform;
 pub use reference::Reference;
 pub use registry::serve;
 pub use store::{Store, default_store};
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -321,7 +321,7 @@ mod tests {
         let metrics = &pages[&Path::new(FOLDER).join("metrics.md")];
         for file in workspace::files().unwrap().iter().filter(|file| file.folder() == ALERTS && file.is("yaml")) {
             let words = file.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            for metric in words.filter(|word| word.contains("operator_")) {
+            for metric in words.filter(|word| word.contains("operator_") || word.starts_with("process_")) {
                 let metric = metric.trim_end_matches("_bucket");
                 assert!(metrics.contains(&format!("| `{metric}` |")), "{}: {metric}", file.path);
             }

@@ -125,3 +125,61 @@ fn image() -> Result<String> {
     Store::open(default_store()?)?.put(&image)?;
     Ok(format!("{repository}@{}", image.digest()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use chart::helm::{Helm, Version};
+    use chart::rendered::Rendered;
+    use chart::{NAMESPACE, RELEASE};
+    use serde_json::{Value, json};
+
+    use super::{Api, KIND, NAME, Names, OPERATOR, fs};
+    use crate::scaffold;
+
+    /// What `make generate` of a project writes for one webhook.
+    const WEBHOOKS: &str = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
+        metadata: {name: name}\nwebhooks:\n- name: vbicyclebell-v1.shop.example.org\n  \
+        clientConfig: {service: {namespace: namespace, name: name, path: /validate, port: 443}}\n";
+
+    /// The objects that one render has and the other one lacks, as `Kind/name`.
+    fn added(before: &Rendered, after: &Rendered) -> Vec<String> {
+        let name = |it: &Value| [&it["kind"], &it["metadata"]["name"]].map(|it| it.as_str().unwrap_or("?")).join("/");
+        let names = |rendered: &Rendered| rendered.objects.iter().map(name).collect::<BTreeSet<_>>();
+        names(after).difference(&names(before)).cloned().collect()
+    }
+
+    #[test]
+    fn chart_serves_the_webhooks_of_the_code_unless_they_are_disabled() {
+        let names = Names::new(Some(NAME), &Api::new(KIND, "shop.example.org")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        scaffold::write(folder.path(), &names.project().unwrap()).unwrap();
+        let chart = folder.path().join("charts").join(OPERATOR);
+        let helm = Helm::of(Version::Four).unwrap();
+        let render = |webhooks: &Value| {
+            let values = json!({"watchNamespaces": ["one"], "webhooks": webhooks});
+            helm.template_of(&chart, &values, &[]).unwrap()
+        };
+        let without = render(&json!({}));
+        fs::create_dir(chart.join("files")).unwrap();
+        fs::write(chart.join("files/webhooks.yaml"), WEBHOOKS).unwrap();
+        let (with, disabled) = (render(&json!({})), render(&json!({"enabled": false})));
+
+        let own = format!("{RELEASE}-webhooks");
+        let kinds = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Service"];
+        let mut expected = kinds.map(|kind| format!("{kind}/{own}")).to_vec();
+        expected.push(format!("ValidatingWebhookConfiguration/{RELEASE}"));
+        assert_eq!(added(&without, &with), expected);
+        assert_eq!(without.objects, disabled.objects, "a project without webhooks is like one that disables them");
+
+        let flag = |rendered: &Rendered| rendered.text.contains("- --enable-webhooks=false\n");
+        assert_eq!((flag(&without), flag(&with)), (true, false));
+        let webhook = &with.object("ValidatingWebhookConfiguration", RELEASE).unwrap()["webhooks"][0];
+        let service = json!({"namespace": NAMESPACE, "name": own, "path": "/validate", "port": 443});
+        assert_eq!(webhook["clientConfig"]["service"], service);
+        assert_eq!(webhook["namespaceSelector"]["matchExpressions"][0]["values"], json!(["one"]));
+        let rule = &with.object("ClusterRole", &own).unwrap()["rules"][0];
+        assert_eq!(rule["resources"], json!(["validatingwebhookconfigurations"]), "of no kind that the code lacks");
+    }
+}

@@ -23,6 +23,9 @@ const LINES: &[(&str, &str)] = &[
     ("categories = [\"", "users search for them"),
 ];
 
+/// The line by which the tests run the examples of the README.
+const README: &str = "#[doc = include_str!(\"../README.md\")]";
+
 pub(super) fn metadata(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in crates(files).filter(|file| is_published(file)) {
@@ -39,12 +42,23 @@ pub(super) fn metadata(files: &[File]) -> Vec<Finding> {
                 format!("name the package {PREFIX}{}: shorter names are taken", name(file)),
             ));
         }
-        if !has(files, &format!("{}/README.md", file.folder())) {
-            findings.push(Finding::in_file(&file.path, "write README.md beside it: what the crate is, and an example"));
+        let [readme, library] = ["README.md", "src/lib.rs"].map(|path| format!("{}/{path}", file.folder()));
+        let library_has = |line: &str| {
+            let library = files.iter().find(|file| file.path == library);
+            library.is_some_and(|file| file.text.lines().any(|it| it == line))
+        };
+        match files.iter().find(|file| file.path == readme) {
+            None => {
+                let advice = "write README.md beside it: what the crate is, and an example";
+                findings.push(Finding::in_file(&file.path, advice));
+            }
+            Some(readme) if readme.text.contains("```rust") && !library_has(README) => {
+                let advice = format!("add `{README}` to an item for doctest: the examples of the README must compile");
+                findings.push(Finding::in_file(&library, advice));
+            }
+            Some(_) => {}
         }
-        let library = format!("{}/src/lib.rs", file.folder());
-        let denies = |file: &File| file.text.lines().any(|line| line == "#![deny(missing_docs)]");
-        if !files.iter().any(|file| file.path == library && denies(file)) {
+        if !library_has("#![deny(missing_docs)]") {
             findings.push(Finding::in_file(
                 &library,
                 "add `#![deny(missing_docs)]`: others read the documentation of this crate",
@@ -168,10 +182,6 @@ pub(super) fn compiler_is_the_oldest(files: &[File]) -> Vec<Finding> {
     }
 }
 
-fn has(files: &[File], path: &str) -> bool {
-    files.iter().any(|file| file.path == path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::found;
@@ -224,6 +234,19 @@ mod tests {
         assert_eq!(all(&files), ["shared/queue/Cargo.toml"]);
         let files: Vec<_> = with(QUEUE, ROOT).into_iter().filter(|(path, _)| !path.ends_with("lib.rs")).collect();
         assert_eq!(all(&files), ["shared/queue/src/lib.rs"]);
+    }
+
+    #[test]
+    fn example_that_no_test_compiles_is_found() {
+        let mut files = with(QUEUE, ROOT);
+        for (_, text) in files.iter_mut().filter(|(path, _)| path.ends_with("README.md")) {
+            text.push_str("\n```rust\nqueue::add();\n```\n");
+        }
+        assert_eq!(all(&files), ["shared/queue/src/lib.rs"]);
+        for (_, text) in files.iter_mut().filter(|(path, _)| path.ends_with("lib.rs")) {
+            text.extend([README, "\nstruct Readme;\n"]);
+        }
+        assert_eq!(all(&files), Vec::<String>::new());
     }
 
     #[test]

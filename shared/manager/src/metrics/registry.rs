@@ -68,9 +68,11 @@ impl MetricRegistry {
         described
     }
 
-    /// Adds a collector that brings its own metrics.
+    /// Adds a collector that brings its own counters and gauges.
+    #[cfg(target_os = "linux")]
     pub(crate) fn add(&self, collector: impl Collector + 'static) {
-        must("collector", self.registry.register(Box::new(collector)));
+        // A description lacks the type. By convention, the name of a counter ends in `_total`, and that of a gauge does not.
+        self.register(collector, |desc| if desc.fq_name.ends_with("_total") { "counter" } else { "gauge" });
     }
 
     /// The Prometheus text format.
@@ -83,16 +85,21 @@ impl MetricRegistry {
     }
 
     fn described<C: Collector + Clone + 'static>(&self, kind: &'static str, collector: C) -> C {
+        self.register(collector.clone(), |_| kind);
+        collector
+    }
+
+    /// Adds a collector, and the descriptions of its metrics with the kind of each.
+    fn register(&self, collector: impl Collector + 'static, kind: impl Fn(&Desc) -> &'static str) {
         let describe = |desc: &Desc| Described {
             name: desc.fq_name.clone(),
-            kind,
+            kind: kind(desc),
             labels: desc.variable_labels.clone(),
             help: desc.help.clone(),
         };
         let described = collector.desc().into_iter().map(describe);
         self.described.lock().extend(described);
-        self.add(collector.clone());
-        collector
+        must("collector", self.registry.register(Box::new(collector)));
     }
 }
 

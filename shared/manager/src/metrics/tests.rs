@@ -52,6 +52,17 @@ const OURS: &[(&str, &str, &[&str])] = &[
     ("operator_webhook_conversions_total", "counter", &["kind", "from", "to", "result"]),
 ];
 
+/// What the library's collector shows of the process.
+const PROCESS: &[(&str, &str, &[&str])] = &[
+    ("process_cpu_seconds_total", "counter", &[]),
+    ("process_max_fds", "gauge", &[]),
+    ("process_open_fds", "gauge", &[]),
+    ("process_resident_memory_bytes", "gauge", &[]),
+    ("process_start_time_seconds", "gauge", &[]),
+    ("process_threads", "gauge", &[]),
+    ("process_virtual_memory_bytes", "gauge", &[]),
+];
+
 /// The upper bounds of each histogram, as in the label `le`.
 const BUCKETS: &[(&str, &str)] = &[
     ("controller_runtime_reconcile_time_seconds", RECONCILE),
@@ -72,14 +83,14 @@ fn every_metric_is_listed_as_upstreams_or_ours() {
         .iter()
         .map(|it| (it.name.as_str(), it.kind, it.labels.iter().map(String::as_str).collect()))
         .collect();
-    let mut listed: Vec<(&str, &str, Vec<&str>)> =
-        UPSTREAM.iter().chain(OURS).map(|(name, kind, labels)| (*name, *kind, labels.to_vec())).collect();
+    let listed = [UPSTREAM, OURS, PROCESS].concat();
+    let mut listed: Vec<_> = listed.iter().map(|(name, kind, labels)| (*name, *kind, labels.to_vec())).collect();
     listed.sort();
     assert_eq!(served, listed);
 
     let text = registry.text();
-    for process in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
-        assert!(text.contains(&format!("# TYPE {process} ")), "{text}");
+    for (name, kind, _) in PROCESS {
+        assert!(text.contains(&format!("# TYPE {name} {kind}\n")), "{name}: {text}");
     }
 }
 

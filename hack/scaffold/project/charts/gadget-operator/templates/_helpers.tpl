@@ -12,6 +12,32 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- /*
+The webhook configurations as JSON, in an object with the key `items`: those that follow from the code, with the names of the release.
+They are none if the code declares no webhook, or webhooks are disabled. With a list of namespaces, they hold in these alone.
+*/}}
+{{- define "webhooks" -}}
+{{- $root := . -}}
+{{- $items := list -}}
+{{- $documents := ternary (.Files.Get "files/webhooks.yaml") "" .Values.webhooks.enabled -}}
+{{- range $document := splitList "\n---\n" $documents -}}
+{{- $configuration := fromYaml $document -}}
+{{- if $configuration.kind -}}
+{{- $_ := set $configuration "metadata" (dict "name" $root.Release.Name "labels" (include "labels" $root | fromYaml)) -}}
+{{- range $webhook := $configuration.webhooks -}}
+{{- $service := dict "namespace" $root.Release.Namespace "name" (printf "%s-webhooks" $root.Release.Name) -}}
+{{- $_ := set $webhook.clientConfig "service" (merge $service $webhook.clientConfig.service) -}}
+{{- with $root.Values.watchNamespaces -}}
+{{- $names := dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" . -}}
+{{- $_ := set $webhook "namespaceSelector" (dict "matchExpressions" (list $names)) -}}
+{{- end -}}
+{{- end -}}
+{{- $items = append $items $configuration -}}
+{{- end -}}
+{{- end -}}
+{{- dict "items" $items | toJson -}}
+{{- end }}
+
+{{- /*
 A role with these rules and its binding to the operator: in the whole cluster, or in one namespace. Takes a dictionary: root, name,
 namespace (empty for the whole cluster), rules.
 */}}
