@@ -1,6 +1,9 @@
 //! Places that the origins of clients share, such as for work that takes a server long.
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -8,8 +11,12 @@ use tokio::sync::Notify;
 use crate::Origin;
 
 /// Places that origins share: each one gets another place only while it holds fewer than are free. So one origin gets half of them,
-/// the next one a quarter, and a client of a new origin finds one free also while another origin asks for all.
-pub struct Places {
+/// the next one a quarter, and a client of a new origin finds one free also while another origin asks for all. Clones share the
+/// places.
+#[derive(Clone)]
+pub struct Places(Arc<State>);
+
+struct State {
     shares: Mutex<Shares>,
     freed: Notify,
 }
@@ -23,26 +30,27 @@ struct Shares {
 impl Places {
     /// This number of places, all of them free.
     pub fn new(size: usize) -> Self {
-        Self { shares: Mutex::new(Shares { free: size, held: HashMap::new() }), freed: Notify::new() }
+        let shares = Mutex::new(Shares { free: size, held: HashMap::new() });
+        Self(Arc::new(State { shares, freed: Notify::new() }))
     }
 
     /// Takes a place for a client of this origin, if it gets one now.
-    pub fn enter(&self, of: Option<Origin>) -> Option<Place<'_>> {
-        let mut shares = self.shares.lock();
+    pub fn enter(&self, of: Option<Origin>) -> Option<Place> {
+        let mut shares = self.0.shares.lock();
         let held = shares.held.get(&of).copied().unwrap_or_default();
         if held >= shares.free {
             return None;
         }
         shares.free -= 1;
         shares.held.insert(of, held + 1);
-        Some(Place { places: self, of })
+        Some(Place { state: self.0.clone(), of })
     }
 
     /// Waits for a place for a client of this origin.
-    pub async fn wait(&self, of: Option<Origin>) -> Place<'_> {
+    pub async fn wait(&self, of: Option<Origin>) -> Place {
         loop {
             // Made before the attempt, so that it does not miss what is freed after the attempt.
-            let freed = self.freed.notified();
+            let freed = self.0.freed.notified();
             if let Some(place) = self.enter(of) {
                 return place;
             }
@@ -51,16 +59,16 @@ impl Places {
     }
 }
 
-/// One of the [`Places`], until this is dropped.
+/// One of the [`Places`], until this is dropped. Work that goes on when its client has left keeps it, on any thread.
 #[must_use = "dropping it frees the place"]
-pub struct Place<'a> {
-    places: &'a Places,
+pub struct Place {
+    state: Arc<State>,
     of: Option<Origin>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
-        let mut shares = self.places.shares.lock();
+        let mut shares = self.state.shares.lock();
         shares.free += 1;
         if let Entry::Occupied(mut held) = shares.held.entry(self.of) {
             *held.get_mut() -= 1;
@@ -70,7 +78,7 @@ impl Drop for Place<'_> {
         }
         drop(shares);
         // All of them, because the one that has waited longest may be of an origin that must leave it to others.
-        self.places.freed.notify_waiters();
+        self.state.freed.notify_waiters();
     }
 }
 
@@ -85,7 +93,7 @@ mod tests {
     }
 
     /// Returns what an origin gets if it wants all.
-    fn crowd<'a>(places: &'a Places, client: &str) -> Vec<Place<'a>> {
+    fn crowd(places: &Places, client: &str) -> Vec<Place> {
         std::iter::from_fn(|| places.enter(Some(origin(client)))).collect()
     }
 
@@ -96,7 +104,7 @@ mod tests {
         let got = clients.map(|client| crowd(&places, client));
         assert_eq!(got.each_ref().map(Vec::len), [32, 0, 16, 8, 0, 4]);
         drop(got);
-        let shares = places.shares.lock();
+        let shares = places.0.shares.lock();
         assert_eq!((shares.free, shares.held.len()), (64, 0), "nothing stays of origins without requests");
     }
 

@@ -3,7 +3,9 @@
 use crate::{
     CONVERT, Conversion, Webhook,
     conversion::convert,
+    memory::LONG_REVIEWS,
     review::{Malformed, Outcome, admit},
+    weight,
 };
 
 /// The answer to a review.
@@ -19,11 +21,24 @@ pub struct Reply {
 ///
 /// # Errors
 ///
-/// The body is not a review, or no webhook has this path; the reason.
+/// The body is not a review, its review would need too much memory, or no webhook has this path; the reason.
 pub fn answer(webhooks: &[Webhook], path: &str, body: &[u8]) -> Result<Reply, String> {
+    weigh(path, body)?;
     let of_path: Vec<Webhook> = webhooks.iter().filter(|webhook| webhook.path() == path).cloned().collect();
     let (review, outcome) = at(&of_path, path, body, |_| ()).map_err(|Malformed(why)| why)?;
     Ok(Reply { review, panicked: outcome == Outcome::Panicked })
+}
+
+/// Returns the bytes of memory that the review of a body at this path needs.
+///
+/// # Errors
+///
+/// All long reviews together may not need as much; the reason.
+pub(crate) fn weigh(path: &str, body: &[u8]) -> Result<u32, String> {
+    let weight = if path == CONVERT { weight::of_conversion(body) } else { weight::of_admission(body) };
+    u32::try_from(weight).ok().filter(|_| weight <= LONG_REVIEWS).ok_or_else(|| {
+        format!("the review would need {weight} bytes of memory, more than the {LONG_REVIEWS} of all long reviews")
+    })
 }
 
 /// Answers with the webhooks of one path.

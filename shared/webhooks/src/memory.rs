@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use serving::{Origin, Place, Places};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinError,
+};
 
 /// Bytes of memory that all long reviews at work may need together, by [`crate::weight`].
 pub(crate) const LONG_REVIEWS: usize = 40 * 1024 * 1024;
@@ -23,42 +26,70 @@ const WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct Memory {
     short: Arc<Semaphore>,
     long: Arc<Semaphore>,
-    places: Arc<Places>,
+    places: Places,
+}
+
+/// What a review holds until its work ends.
+struct Share {
+    _memory: OwnedSemaphorePermit,
+    /// Of a long review.
+    _place: Option<Place>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
         let [short, long] = [SHORT_REVIEWS, LONG_REVIEWS].map(|bytes| Arc::new(Semaphore::new(bytes)));
-        Self { short, long, places: Arc::new(Places::new(PLACES)) }
+        Self { short, long, places: Places::new(PLACES) }
     }
 }
 
 impl Memory {
-    /// Takes this many bytes for a review of a client of this origin, as soon as they are free; for a long review, a place before them.
-    /// Returns `None` if that takes too long.
-    pub(crate) async fn take(
+    /// Does the work of a review of a client of this origin as soon as the bytes that it needs are free. A long one first waits for a
+    /// place, and works on a thread of its own.
+    ///
+    /// That thread goes on when the caller is cancelled, because the client has left. The work holds its bytes and its place until it
+    /// ends or panics, so a client that leaves again and again has no more reviews at work than one that waits for the answers.
+    ///
+    /// Returns `None` if the wait takes too long.
+    ///
+    /// # Errors
+    ///
+    /// The work of a long review panicked.
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         bytes: u32,
         of: Option<Origin>,
-    ) -> Option<(OwnedSemaphorePermit, Option<Place<'_>>)> {
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<Result<T, JoinError>> {
+        let share = self.take(bytes, of).await?;
+        let work = move || {
+            let _share = share;
+            work()
+        };
+        Some(if is_long(bytes) { tokio::task::spawn_blocking(work).await } else { Ok(work()) })
+    }
+
+    async fn take(&self, bytes: u32, of: Option<Origin>) -> Option<Share> {
         let taken = async {
             let place = if is_long(bytes) { Some(self.places.wait(of).await) } else { None };
             let free = if is_long(bytes) { &self.long } else { &self.short };
-            Some((free.clone().acquire_many_owned(bytes).await.ok()?, place))
+            let memory = free.clone().acquire_many_owned(bytes).await.ok()?;
+            Some(Share { _memory: memory, _place: place })
         };
         tokio::time::timeout(WAIT, taken).await.ok()?
     }
 }
 
 /// Whether a review that needs this many bytes is a long one.
-pub(crate) fn is_long(bytes: u32) -> bool {
+fn is_long(bytes: u32) -> bool {
     bytes > LONG
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::{future::ready, net::SocketAddr, sync::mpsc::channel};
 
+    use parking_lot::Mutex;
     use tokio::time::{Instant, sleep};
 
     use super::*;
@@ -103,5 +134,30 @@ mod tests {
             served += usize::from(review.await.expect("no panic"));
         }
         assert!((10..CROWD / 2).contains(&served), "{served} of the crowd");
+    }
+
+    /// Polls a future once, and drops it if it is not ready: its client leaves.
+    async fn once<T>(future: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = ready(()) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn long_review_keeps_its_place_until_its_work_ends() {
+        let memory = Memory::default();
+        let of = Some(Origin::from("10.0.0.1:1".parse::<SocketAddr>().expect("an address")));
+        let (end, ended) = channel::<()>();
+        let ended = Arc::new(Mutex::new(ended));
+        for _ in 0..PLACES {
+            let ended = ended.clone();
+            let work = move || ended.lock().recv().expect_err("the sender is dropped");
+            assert!(once(memory.run(LONG + 1, of, work)).await.is_none());
+        }
+        assert!(once(memory.take(LONG + 1, of)).await.is_none(), "the work of its origin goes on without the clients");
+        drop(end);
+        assert!(memory.take(LONG + 1, of).await.is_some());
     }
 }

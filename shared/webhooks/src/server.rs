@@ -23,11 +23,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     CONVERT, Observer, Webhook, Work, answer, conversion,
-    memory::{LONG_REVIEWS, Memory, is_long},
+    memory::Memory,
     review::{Malformed, Outcome},
     selfcheck,
     trust::Trust,
-    weight,
 };
 
 /// The largest body of a request in bytes, as in controller-runtime.
@@ -278,26 +277,18 @@ async fn serve_review(
 
 /// Reviews a body of a client of this origin when there is memory for it.
 async fn review(hook: &Hook, body: Bytes, of: Option<Origin>) -> Response {
-    let weight = if *hook.path == *CONVERT { weight::of_conversion(&body) } else { weight::of_admission(&body) };
-    let Some(wanted) = u32::try_from(weight).ok().filter(|_| weight <= LONG_REVIEWS) else {
-        let why =
-            format!("the review would need {weight} bytes of memory, more than the {LONG_REVIEWS} of all long reviews");
-        return (StatusCode::PAYLOAD_TOO_LARGE, why).into_response();
-    };
-    let Some((memory, _place)) = hook.memory.take(wanted, of).await else {
-        return ([(header::RETRY_AFTER, "1")], StatusCode::SERVICE_UNAVAILABLE).into_response();
+    let wanted = match answer::weigh(&hook.path, &body) {
+        Ok(bytes) => bytes,
+        Err(why) => return (StatusCode::PAYLOAD_TOO_LARGE, why).into_response(),
     };
     let of_task = hook.clone();
     let work = move || {
-        let _memory = memory;
         answer::at(&of_task.webhooks, &of_task.path, &body, |conversion| of_task.observer.converted(conversion))
     };
-    if !is_long(wanted) {
-        return respond(hook, work());
-    }
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => respond(hook, result),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    match hook.memory.run(wanted, of, work).await {
+        Some(Ok(result)) => respond(hook, result),
+        Some(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        None => ([(header::RETRY_AFTER, "1")], StatusCode::SERVICE_UNAVAILABLE).into_response(),
     }
 }
 

@@ -9,6 +9,7 @@ mod continuation_flood;
 mod deep_bodies;
 mod handshake_flood;
 mod huge_bodies;
+mod long_reviews;
 mod made_up_tokens;
 mod ping_flood;
 mod rapid_resets;
@@ -47,6 +48,7 @@ pub const ATTACKS: &[&Attack] = &[
     &huge_bodies::ATTACK,
     &deep_bodies::ATTACK,
     &small_values::ATTACK,
+    &long_reviews::ATTACK,
     &tiny_chunks::ATTACK,
     &slow_heads::ATTACK,
     &slow_bodies::ATTACK,
@@ -86,3 +88,22 @@ const WITH_HTTP2: &[Target] = &[Target::MetricsProxy];
 const MANY: usize = 1024;
 /// Bytes of the largest body that a server accepts.
 const LARGEST: usize = 7 << 20;
+
+/// The schemas of our kinds, in all versions.
+#[cfg(test)]
+fn schemas() -> Vec<serde_json::Value> {
+    let mut schemas = Vec::new();
+    for folder in std::fs::read_dir(crate::memory::chart().join("files")).expect("the files of the chart") {
+        let folder = folder.expect("an entry").path();
+        for file in folder.read_dir().into_iter().flatten().map(|file| file.expect("an entry").path()) {
+            if file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("crd-")) {
+                let text = std::fs::read_to_string(&file).expect("a CRD");
+                let definition: serde_json::Value = serde_saphyr::from_str(&text).expect("YAML");
+                let versions = definition["spec"]["versions"].as_array().expect("versions").clone();
+                schemas.extend(versions.into_iter().map(|version| version["schema"]["openAPIV3Schema"].clone()));
+            }
+        }
+    }
+    assert!(schemas.len() > 4, "{}", schemas.len());
+    schemas
+}

@@ -87,6 +87,12 @@ impl Requests {
         let path = &self.posts[fastrand::usize(..self.posts.len())];
         self.post(path)
     }
+
+    /// The same for any path of admission reviews.
+    pub(crate) fn any_admission(&self) -> String {
+        let paths: Vec<_> = self.posts.iter().filter(|path| *path != "/convert").collect();
+        self.post(paths[fastrand::usize(..paths.len())])
+    }
 }
 
 /// A file of YAML; `None` if it does not exist.

@@ -166,16 +166,20 @@ struct ThingSpec {
     volumes: Vec<k8s_openapi::api::core::v1::Volume>,
 }
 
-async fn serve_webhooks(folder: &Path) -> Result<()> {
-    let address = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-    let hooks = vec![
+/// What the webhook server serves.
+pub(crate) fn hooks() -> Vec<Webhook> {
+    vec![
         Webhook::defaulting(|thing: &mut Thing| drop(thing.spec.labels.insert("default".to_owned(), String::new()))),
         Webhook::validating(|_: Option<&Thing>, _: &Thing| ValidationResult::none()),
         Webhook::converting::<Thing>(&["v1", "v2"], |thing, _| Ok(thing)),
-    ];
+    ]
+}
+
+async fn serve_webhooks(folder: &Path) -> Result<()> {
+    let address = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
     let plan = Plan::Folder { address, folder: PathBuf::from(folder), endpoint: None };
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse()?))?;
-    let (server, _) = webhooks::prepare(plan, hooks, &client, Arc::new(Silent), fastrand::Rng::new()).await?;
+    let (server, _) = webhooks::prepare(plan, hooks(), &client, Arc::new(Silent), fastrand::Rng::new()).await?;
     announce(address);
     server.run(CancellationToken::new()).await;
     Ok(())

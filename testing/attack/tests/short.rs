@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use attack::{ATTACKS, Outcome, Programs, Round};
 
+/// All rounds together. One more attack makes each of them shorter.
+const ALL: Duration = Duration::from_secs(26);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attack_stops_a_server() {
     let programs = Programs::Libraries(env!("CARGO_BIN_EXE_attack").into());
     let (mut rows, mut defeats) = (vec![Outcome::HEAD.to_owned()], Vec::new());
+    let rounds: usize = ATTACKS.iter().map(|attack| attack.targets.len()).sum();
+    let lasts = ALL / u32::try_from(rounds).expect("few rounds");
     for attack in ATTACKS {
         for target in attack.targets {
-            let lasts = Duration::from_secs(1);
             let round = Round { attack, target: *target, lasts, addresses: 1, judges_times: false };
             let outcome = round.run(&programs).await.expect("a round");
             rows.push(outcome.row());

@@ -69,6 +69,8 @@ async fn schema_rejects_contradictory_fields() {
         (json!({"metrics": {"serviceMonitor": {"interval": "1ms"}}}), "interval must be numbers with the units"),
         (json!({"metrics": {"serviceMonitor": {"interval": "0m0s"}}}), "and at least 1s"),
         (json!({"auth": {}}), "auth needs either secretName or generate: true"),
+        (json!({"auth": {"secretName": "a_b"}}), "secretName must consist of lower case letters, digits, '-' and '.'"),
+        (json!({"tls": {"secretName": "a..b"}}), "each part between dots must begin and end with a letter or digit"),
         (
             json!({"auth": {"secretName": "a", "key": "../b/c"}}),
             "key must consist of letters, digits, '-', '_' and '.'",

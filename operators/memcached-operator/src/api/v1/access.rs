@@ -3,6 +3,7 @@
 use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use workloads::schemas;
 
 /// TLS between clients and memcached.
@@ -22,7 +23,7 @@ pub struct TlsSettings {
     /// Secret with tls.crt and tls.key, and with ca.crt if clientAuth is Request or Require. If set, memcached accepts only TLS
     /// connections. The certificate should have the names of the Service. Default: none, and no TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = secret_name()))]
     pub secret_name: Option<String>,
 
     /// Whether the operator makes a certificate for the names of the Service and renews it: in the Secret NAME-tls, signed by an
@@ -83,7 +84,7 @@ impl TlsSettings {
 pub struct AuthSettings {
     /// Secret with a file of lines such as user:password. Default: none; then generate must be true.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = secret_name()))]
     pub secret_name: Option<String>,
 
     /// Whether the operator makes a user with a random password: in the keys username and password of the Secret NAME-auth.
@@ -115,4 +116,12 @@ impl Default for AuthSettings {
     fn default() -> Self {
         Self { secret_name: None, generate: false, key: "password-file".to_owned() }
     }
+}
+
+/// The rules of the name of a Secret: the API server accepts no Secret of another name.
+fn secret_name() -> Value {
+    json!([{
+        "rule": "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",
+        "message": "secretName must consist of lower case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit",
+    }])
 }
