@@ -70,8 +70,12 @@ fn folder() -> PathBuf {
 
 fn twice(platforms: &[Platform], profile: &str) -> Result<()> {
     replica::clear(&folder())?;
-    let build = |name| build(&folder().join(name), platforms, profile);
-    let (one, other) = (build(FOLDERS[0])?, build(FOLDERS[1])?);
+    let version: Version = VERSION.parse().context("the version of the checkout")?;
+    let [one, other] = FOLDERS.map(|name| folder().join(name));
+    // Both before the builds, which take long: the checkout may change in the meantime.
+    let (first, second) = (copy(&one, &version)?, copy(&other, &version)?);
+    let build = |folder: &Path, replica: &Replica| build(folder, replica, &version, platforms, profile);
+    let (one, other) = (build(&one, &first)?, build(&other, &second)?);
     let differences = differences(&one, &other);
     if !differences.is_empty() {
         bail!(
@@ -84,12 +88,22 @@ fn twice(platforms: &[Platform], profile: &str) -> Result<()> {
     replica::clear(&folder()) // some gigabytes
 }
 
-/// Builds a release in this folder. Returns the digest of each file, by its name.
-fn build(folder: &Path, platforms: &[Platform], profile: &str) -> Result<BTreeMap<String, Digest>> {
+/// Copies the checkout into this folder, as the commit of this version.
+fn copy(folder: &Path, version: &Version) -> Result<Replica> {
     let replica = Replica::new(folder.join("checkout"))?;
-    let version: Version = VERSION.parse().context("the version of the checkout")?;
-    replica.commit(&version)?;
-    let plan = replica.plan(version, REGISTRY, platforms, profile)?;
+    replica.commit(version)?;
+    Ok(replica)
+}
+
+/// Builds a release of the copy in this folder. Returns the digest of each file, by its name.
+fn build(
+    folder: &Path,
+    replica: &Replica,
+    version: &Version,
+    platforms: &[Platform],
+    profile: &str,
+) -> Result<BTreeMap<String, Digest>> {
+    let plan = replica.plan(version.clone(), REGISTRY, platforms, profile)?;
     let ready = check(&plan)?;
     let store = Store::open(folder.join("store"))?; // of its own: a common one would give the second build what the first one made
     let artifacts = assemble(&plan, &ready, &store)?;
