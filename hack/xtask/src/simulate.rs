@@ -12,13 +12,15 @@ pub(crate) const TEST: &str = "every_world_ends_as_specified";
 
 /// The package of the operators of unusual shapes. Its worlds are played with those of the other operators at night.
 const EXAMPLES: &str = "example-operators";
-/// Part of the names of the tests that play the worlds of the examples. Each example has one.
-const TESTS_OF_EXAMPLES: &str = "every_world_of_";
+/// The package of the worlds with several operators in each process, as the shipped program has.
+const TOGETHER: &str = "controller-manager";
+/// Part of the names of the tests that play worlds, in a package with several of them.
+const TESTS_OF_SEVERAL: &str = "every_world_of_";
 
 /// Play random worlds of the operators in simulated time; a failed world can be repeated from its seed
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
-    /// Play only the operator of this name [default: every operator that has worlds]
+    /// Play only this operator, or with controller-manager several in one process [default: all]
     #[arg(long, value_name = "NAME")]
     operator: Option<String>,
     /// Seed of the first world; without --seeds and --minutes, play only this world [default: a fresh seed]
@@ -48,27 +50,37 @@ pub(crate) struct Args {
 }
 
 /// Plays fresh worlds for `minutes` for each operator, and prints how often each disturbance had an effect. A disturbance without
-/// any effect is a failure, because it no longer tests anything. Then plays worlds of each example operator for as long; there, a
-/// disturbance may have no effect.
+/// any effect is a failure, because it no longer tests anything. Then plays worlds of several operators in one process, and of each
+/// example operator, for as long; there, a disturbance may have no effect.
 pub(crate) fn play_for(minutes: u64) -> Result<Outcome> {
     let args = |every_cell| Args { minutes: Some(minutes), every_cell, ..Args::default() };
-    let of_operators = run(&args(true))?;
-    let of_examples = play(EXAMPLES, TESTS_OF_EXAMPLES, &args(false))?;
-    match of_operators {
-        ExitCode::SUCCESS if of_examples => Ok(Outcome::Passed),
-        _ => bail!("a world did not end as specified, or a disturbance never had an effect; see above"),
+    let mut succeeded = true;
+    for name in operators()? {
+        succeeded &= play(&format!("{name}-operator"), TEST, &args(true))?;
     }
+    for package in [TOGETHER, EXAMPLES] {
+        succeeded &= play(package, TESTS_OF_SEVERAL, &args(false))?;
+    }
+    if !succeeded {
+        bail!("a world did not end as specified, or a disturbance never had an effect; see above");
+    }
+    Ok(Outcome::Passed)
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let all = operators()?;
+    let mut all = operators()?;
+    all.push(TOGETHER.to_owned());
     let chosen: Vec<&String> = all.iter().filter(|name| args.operator.as_ref().is_none_or(|it| it == *name)).collect();
     if chosen.is_empty() {
         bail!("{:?} has no worlds; choose one of {}", args.operator.as_deref().unwrap_or_default(), all.join(", "));
     }
     let mut succeeded = true;
     for name in chosen {
-        succeeded &= play(&format!("{name}-operator"), TEST, args)?;
+        succeeded &= if name == TOGETHER {
+            play(TOGETHER, TESTS_OF_SEVERAL, args)?
+        } else {
+            play(&format!("{name}-operator"), TEST, args)?
+        };
     }
     Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -152,11 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn examples_have_worlds() {
+    fn examples_and_several_operators_in_one_process_have_worlds() {
         let files = workspace::files().expect("the files");
-        let main = "shared/manager/examples/example-operators/tests/simulation/main.rs";
-        let tests = files.iter().find(|file| file.path == main).expect("the tests of the examples");
-        assert!(tests.text.contains(&format!("fn {TESTS_OF_EXAMPLES}")), "{TESTS_OF_EXAMPLES}");
+        let examples = format!("shared/manager/examples/{EXAMPLES}/tests/simulation/main.rs");
+        for path in [examples, format!("operators/{TOGETHER}/tests/simulation.rs")] {
+            let tests = files.iter().find(|file| file.path == path).expect("the tests of the package");
+            assert!(tests.text.contains(&format!("fn {TESTS_OF_SEVERAL}")), "{path}");
+        }
     }
 
     #[test]

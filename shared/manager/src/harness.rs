@@ -1,5 +1,5 @@
-//! Runs an operator without a process: no signals, no ports, any client, any clock. It is for tests, which pause its time and
-//! check its requests to a model of the API server.
+//! Runs operators without a process: no signals, no ports, any client, any clock. It is for tests, which pause their time and
+//! check their requests to a model of the API server.
 
 use std::{
     sync::{
@@ -26,7 +26,7 @@ use crate::{
     settings::Settings,
 };
 
-/// The running controllers of an operator. Dropping it is a crash.
+/// The running controllers of the operators of one process. Dropping it is a crash.
 pub struct Harness {
     assembly: Assembly,
     metrics: Arc<Metrics>,
@@ -66,38 +66,39 @@ impl Harness {
     ) -> Self {
         // Each start gets its own seed: replicas must differ in their identities, which are random numbers.
         static STARTS: AtomicU64 = AtomicU64::new(0);
-        Self::start_with_seed(operator, flags, client, clock, STARTS.fetch_add(1, Ordering::Relaxed))
+        Self::start_with_seed(&[operator], flags, client, clock, STARTS.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Like [`start`](Self::start), with every random number drawn from this seed. Two replicas need different seeds.
+    /// Like [`start`](Self::start), for all operators of one process, with every random number drawn from this seed. Two
+    /// replicas need different seeds.
     ///
     /// # Panics
     ///
     /// When the flags are wrong.
     pub fn start_with_seed(
-        operator: &dyn Operator,
+        operators: &[&dyn Operator],
         flags: &[&str],
         client: Client,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
         seed: u64,
     ) -> Self {
         let random = Random::with_seed(seed);
-        let command = run_command(&[operator]).no_binary_name(true);
+        let command = run_command(operators).no_binary_name(true);
         let matches = command.try_get_matches_from(flags).unwrap_or_else(|error| panic!("{error}"));
         let settings = Settings::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{error}"));
         let mut manager = Manager::new(settings.clone(), matches);
-        manager.take(operator);
+        operators.iter().for_each(|operator| manager.take(*operator));
+        let instance = operators.iter().map(|operator| operator.name()).collect::<Vec<_>>().join("+");
 
         let metrics = Arc::new(Metrics::new(manager.metrics()));
         let clock: Clock = Arc::new(clock);
         let config = election(&settings).unwrap_or_else(|error| panic!("{error}"));
         let elector = config.map(|config| {
-            let config = Config { identity: format!("{}_{}", operator.name(), random.uuid()), ..config };
+            let config = Config { identity: format!("{instance}_{}", random.uuid()), ..config };
             let time = TokioClock { zero: Instant::now(), wall: clock.clone() };
             let elector = Elector::new(client.clone(), config.clone()).unwrap_or_else(|error| panic!("{error}"));
             (elector.with_clock(Arc::new(time)).with_seed(random.number()), config)
         });
-        let instance = operator.name().to_owned();
         let connections = Connections { client, clock, random, metrics: metrics.clone(), instance, elector };
         let wired = wire(manager, connections);
         let (mut workers, mut tasks) = (JoinSet::new(), JoinSet::new());

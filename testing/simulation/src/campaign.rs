@@ -17,7 +17,7 @@ use crate::{
     network::Effects,
     plan::{Plan, Played},
     shrink::shrink,
-    subject::Subject,
+    subjects::Subjects,
     trace::Line,
 };
 
@@ -67,12 +67,13 @@ impl Campaign {
     ///
     /// When a world fails. The message has the seed, the shortest list of disturbances that still fails, and the end of the
     /// trace. Also when `SIMULATE_TABLE` is `every cell` and a disturbance had no effect.
-    pub fn run(&self, subject: &'static dyn Subject) {
+    pub fn run(&self, subjects: impl Into<Subjects>) {
+        let subjects = subjects.into();
         if let Some(file) = std::env::var_os("SIMULATE_WORLD") {
-            return replay(subject, Path::new(&file));
+            return replay(subjects, Path::new(&file));
         }
-        let name = subject.operator().name();
-        let first = self.seed.unwrap_or_else(|| seed_of(name, number("SEED")));
+        let name = subjects.name();
+        let first = self.seed.unwrap_or_else(|| seed_of(&name, number("SEED")));
         eprintln!("{name}: worlds from seed {first}");
         let (begun, next, sum) = (Instant::now(), AtomicU64::new(0), Mutex::new(Sum::default()));
         let failure: Mutex<Option<(Plan, Played)>> = Mutex::new(None);
@@ -80,7 +81,7 @@ impl Campaign {
         let every_cell = shown == EVERY_CELL;
         let goes_on = || {
             let elapsed = begun.elapsed();
-            let is_incomplete = || every_cell && !missing(&sum.lock().effects, subject).is_empty();
+            let is_incomplete = || every_cell && !missing(&sum.lock().effects, &subjects).is_empty();
             elapsed < self.time || (elapsed < self.time.saturating_mul(LONGEST) && is_incomplete())
         };
         let play = || {
@@ -90,8 +91,8 @@ impl Campaign {
                 if number >= self.worlds || failed {
                     return;
                 }
-                let plan = Plan::of(first + number);
-                let played = plan.play(subject);
+                let plan = Plan::of_several(first + number, subjects.count());
+                let played = plan.play(subjects.clone());
                 sum.lock().add(&played, begun);
                 if played.failure.is_some() {
                     failure.lock().get_or_insert((plan, played));
@@ -107,13 +108,13 @@ impl Campaign {
         let sum = sum.into_inner();
         eprintln!("{name}: {}", sum.line(begun.elapsed()));
         if !shown.is_empty() {
-            eprintln!("{}", table(&sum, subject));
+            eprintln!("{}", table(&sum, &subjects));
         }
         if let Some((plan, played)) = failure.into_inner() {
-            panic!("{}", explain(&plan, played, subject));
+            panic!("{}", explain(&plan, played, &subjects));
         }
         if every_cell {
-            let missing = missing(&sum.effects, subject);
+            let missing = missing(&sum.effects, &subjects);
             assert!(missing.is_empty(), "{name}: these disturbances never had an effect: {}", missing.join(", "));
         }
     }
@@ -124,7 +125,8 @@ impl Campaign {
 /// # Panics
 ///
 /// When a world fails, when a file is not a world, or when there is no file.
-pub fn replay(subject: &'static dyn Subject, path: &Path) {
+pub fn replay(subjects: impl Into<Subjects>, path: &Path) {
+    let subjects = subjects.into();
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
         let entries = std::fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -135,8 +137,8 @@ pub fn replay(subject: &'static dyn Subject, path: &Path) {
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let plan: Plan = text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        let played = plan.play(subject);
-        assert!(played.failure.is_none(), "{}\n{}", file.display(), explain(&plan, played, subject));
+        let played = plan.play(subjects.clone());
+        assert!(played.failure.is_none(), "{}\n{}", file.display(), explain(&plan, played, &subjects));
     }
 }
 
@@ -198,19 +200,24 @@ impl Sum {
 }
 
 /// Returns the disturbances, with their moments, that can have an effect on the operator and had none.
-fn missing(effects: &Effects, subject: &dyn Subject) -> Vec<String> {
-    let concern = Act::ALL.into_iter().filter(|act| act.concerns(subject));
+fn missing(effects: &Effects, subjects: &Subjects) -> Vec<String> {
+    let concern = Act::ALL.into_iter().filter(|act| concerns(*act, subjects));
     let cells = concern.flat_map(|act| act.phases().iter().map(move |phase| (act, *phase)));
     cells.filter(|cell| !effects.contains_key(cell)).map(|(act, phase)| format!("{act:?} ({phase:?})")).collect()
 }
 
+/// Whether this act can have an effect on one of the operators.
+fn concerns(act: Act, subjects: &Subjects) -> bool {
+    subjects.all().any(|subject| act.concerns(subject))
+}
+
 /// Returns a table of disturbances: in which share of worlds each had an effect, and how often, by moment. The cell of an
 /// impossible moment is empty.
-fn table(sum: &Sum, subject: &dyn Subject) -> String {
+fn table(sum: &Sum, subjects: &Subjects) -> String {
     let mut table = "| disturbance | worlds | any time | before handling | before the answer | before delivery |\n\
                      |---|---:|---:|---:|---:|---:|\n"
         .to_owned();
-    for act in Act::ALL.into_iter().filter(|act| act.concerns(subject)) {
+    for act in Act::ALL.into_iter().filter(|act| concerns(*act, subjects)) {
         writeln!(table, "{}", row(sum, act)).ok();
     }
     table
@@ -225,12 +232,12 @@ fn row(sum: &Sum, act: Act) -> String {
 }
 
 /// Describes a failure, with the shortest list of disturbances that repeats it.
-fn explain(plan: &Plan, played: Played, subject: &'static dyn Subject) -> String {
-    let name = subject.operator().name();
+fn explain(plan: &Plan, played: Played, subjects: &Subjects) -> String {
+    let name = subjects.name();
     eprintln!("{name}: seed {} fails; looking for the shortest list of disturbances that still fails", plan.seed);
     let first = played.failure.clone().unwrap_or_default();
     let (plan, played) =
-        shrink(plan, played, subject, Duration::from_secs(number("SIMULATE_SHRINK_SECONDS").unwrap_or(SHRINKING)));
+        shrink(plan, played, subjects, Duration::from_secs(number("SIMULATE_SHRINK_SECONDS").unwrap_or(SHRINKING)));
     let failure = played.failure.unwrap_or_default();
     let from = played.trace.len().saturating_sub(SHOWN);
     let mut lines = text(&played.trace[from..], 400);

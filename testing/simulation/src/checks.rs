@@ -16,7 +16,8 @@ use crate::{
     network::{Network, OPERATOR},
     objects::{is_about_leadership, owner, text},
     stalls::Stalls,
-    subject::{ExternalService, Subject},
+    subject::Subject,
+    subjects::Cast,
     terms::Terms,
     trace::Trace,
 };
@@ -24,8 +25,7 @@ use crate::{
 /// Checks the changes of one world.
 pub(crate) struct Checks {
     model: Model,
-    subject: &'static dyn Subject,
-    outside: Option<Arc<dyn ExternalService>>,
+    cast: Cast,
     namespaces: Arc<WatchedNamespaces>,
     trace: Trace,
     /// All changes up to this version are checked.
@@ -41,8 +41,8 @@ pub(crate) struct Checks {
     transitions: BTreeMap<(String, String), Timestamp>,
     /// Number of Events that the operator has created, by uid of the object.
     events: BTreeMap<String, u32>,
-    /// The primaries as of the change that is being checked, by uid.
-    objects: BTreeMap<String, Arc<Value>>,
+    /// The primaries as of the change that is being checked, each with its operator, by uid.
+    objects: BTreeMap<String, (&'static dyn Subject, Arc<Value>)>,
     /// Uids of the primaries whose resources outside the cluster may be left behind.
     excused: BTreeSet<String>,
     /// Whether the cluster was ever restored. After that, the operator may not know what it made in the lost time.
@@ -72,8 +72,7 @@ const EVENTS: u32 = 25 + 12 + 1;
 impl Checks {
     pub(crate) fn new(
         model: &Model,
-        subject: &'static dyn Subject,
-        outside: Option<Arc<dyn ExternalService>>,
+        cast: &Cast,
         namespaces: Arc<WatchedNamespaces>,
         trace: Trace,
         is_elected: bool,
@@ -82,8 +81,7 @@ impl Checks {
         let (other, stated, last, believed) = Default::default();
         Self {
             model: model.clone(),
-            subject,
-            outside,
+            cast: cast.clone(),
             namespaces,
             trace,
             version: model.version(),
@@ -115,8 +113,10 @@ impl Checks {
         self.stated.clear();
         (self.other, self.last, self.believed) = (self.version, self.version, self.version);
         self.lenient_until = self.trace.now() + IN_FLIGHT;
-        if let Some(outside) = &self.outside {
-            outside.restored(&self.model.objects(self.subject.resource()));
+        for role in self.cast.all() {
+            if let Some(outside) = &role.outside {
+                outside.restored(&self.model.objects(role.subject.resource()));
+            }
         }
     }
 
@@ -167,7 +167,7 @@ impl Checks {
     }
 
     fn note_status(&mut self, change: &Change) {
-        let is_status = *change.resource == *self.subject.resource() && change.writer.starts_with(OPERATOR);
+        let is_status = self.cast.of_resource(&change.resource).is_some() && change.writer.starts_with(OPERATOR);
         match change.after.as_deref().filter(|_| is_status) {
             Some(object) => drop(self.stated.insert(text(&object["metadata"]["uid"]), change.version)),
             None if change.resource.starts_with("events") => {}
@@ -181,22 +181,22 @@ impl Checks {
         if self.believed == self.last {
             return Ok(());
         }
-        let objects = self.model.objects(self.subject.resource());
+        let objects = self.cast.objects(&self.model);
         let is_watched = |object: &Value, time| {
             self.namespaces.is_watched_for(&text(&object["metadata"]["namespace"]), self.trace.now(), time)
         };
-        if objects.iter().any(|object| is_watched(object, Duration::ZERO) && !is_watched(object, JOINING)) {
+        if objects.iter().any(|(_, object)| is_watched(object, Duration::ZERO) && !is_watched(object, JOINING)) {
             return Ok(()); // the next call checks all claims
         }
         self.believed = self.last;
-        for object in objects {
+        for (role, object) in &objects {
             let metadata = &object["metadata"];
             let is_claimed = condition(&object["status"], "Ready")["status"] == "True"
-                && is_current(&object)
-                && is_watched(&object, Duration::ZERO);
+                && is_current(object)
+                && is_watched(object, Duration::ZERO);
             if is_claimed && self.has_last_word(&text(&metadata["uid"])) {
-                let judged = self.subject.judge_claim(&object, &self.model);
-                let outside = || self.outside.as_ref().map_or(Ok(()), |outside| outside.judge_claim(&object));
+                let judged = role.subject.judge_claim(object, &self.model);
+                let outside = || role.outside.as_ref().map_or(Ok(()), |outside| outside.judge_claim(object));
                 judged
                     .and_then(|()| outside())
                     .map_err(|why| format!("Ready of {} is true, but {why}", text(&metadata["name"])))?;
@@ -209,16 +209,17 @@ impl Checks {
     /// `has_caught_up` tells whether nothing has hindered the operator for so long that it cannot be behind. The world calls this
     /// at the same times as [`check_claims`](Self::check_claims).
     pub(crate) fn check_stalls(&self, stalls: &Stalls, has_caught_up: bool) -> Result<(), String> {
-        let objects = self.model.objects(self.subject.resource());
+        let objects = self.cast.objects(&self.model);
         for (uid, since) in stalls.all() {
-            let Some(object) = objects.iter().find(|object| object["metadata"]["uid"] == *uid) else { continue };
+            let found = objects.iter().find(|(_, object)| object["metadata"]["uid"] == *uid);
+            let Some((role, object)) = found else { continue };
             let metadata = &object["metadata"];
             let is_watched = self.namespaces.is_watched_for(&text(&metadata["namespace"]), self.trace.now(), JOINING);
             let has_to_tell = is_current(object) && is_watched;
             // After errors, a condition that changes with time may be late.
             let stalled_for = if has_caught_up { self.trace.now().saturating_sub(since) } else { Duration::ZERO };
             if has_to_tell && (has_caught_up || self.has_last_word(uid)) {
-                let judged = self.subject.judge_stall(object, stalled_for, self.model.now());
+                let judged = role.subject.judge_stall(object, stalled_for, self.model.now());
                 judged.map_err(|why| format!("the rollout of {} has stalled, but {why}", text(&metadata["name"])))?;
             }
         }
@@ -241,14 +242,14 @@ impl Checks {
 
     fn check(&mut self, change: &Change, network: &Network) -> Result<(), String> {
         self.check_namespace(change)?;
-        if *change.resource == *self.subject.resource() {
+        if let Some(subject) = self.cast.of_resource(&change.resource).map(|role| role.subject) {
             if let (Some(before), Some(after)) = (&change.before, &change.after) {
                 // The operator may not know what it wrote itself: without an answer, only the watch brings it, later.
                 let Change { writer, resource, key, .. } = change;
                 let is_unsure = network.has_lost_answers(writer, resource, key, IN_FLIGHT);
-                return self.check_status(before, after, is_unsure);
+                return self.check_status(subject, before, after, is_unsure);
             }
-        } else if self.subject.children().contains(&&*change.resource) {
+        } else if self.cast.children().contains(&&*change.resource) {
             self.check_owner(change)?;
             self.check_once(change)?;
         } else if change.resource.starts_with("events") && change.before.is_none() {
@@ -273,7 +274,13 @@ impl Checks {
 
     /// Checks that the operator changes no spec of a primary, that its status names no later generation, and that transition
     /// times do not go back.
-    fn check_status(&mut self, before: &Value, after: &Value, is_unsure: bool) -> Result<(), String> {
+    fn check_status(
+        &mut self,
+        subject: &dyn Subject,
+        before: &Value,
+        after: &Value,
+        is_unsure: bool,
+    ) -> Result<(), String> {
         if before["spec"] != after["spec"] {
             return Err("the operator has changed a spec".to_owned());
         }
@@ -285,7 +292,7 @@ impl Checks {
             return Err(format!("observedGeneration is {observed}, and the generation only {generation}"));
         }
         if !is_unsure {
-            self.subject.judge_change(before, after)?;
+            subject.judge_change(before, after)?;
         }
         let uid = text(&after["metadata"]["uid"]);
         // A condition that goes and comes back starts anew.
@@ -309,14 +316,18 @@ impl Checks {
         Ok(())
     }
 
-    /// Checks that the operator writes only children that it owns or may adopt, and that it owns them afterwards.
+    /// Checks that the operator writes only children that it owns or may adopt, and that it owns them afterwards. Of several
+    /// operators in one process, none takes a child from another.
     fn check_owner(&self, change: &Change) -> Result<(), String> {
         let controller = |object: &Value| {
             let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
             owners.into_iter().find(|owner| owner["controller"] == true)
         };
-        let (_, kind) = self.subject.kind();
-        let is_ours = |object: &Value| controller(object).is_some_and(|owner| owner["kind"] == kind);
+        let kind = |object: &Value| {
+            let owner = controller(object)?;
+            self.cast.all().iter().map(|role| role.subject.kind().1).find(|kind| owner["kind"] == **kind)
+        };
+        let is_ours = |object: &Value| kind(object).is_some();
         let is_adoptable = |object: &Value| {
             let labels = &object["metadata"]["labels"];
             controller(object).is_none() && text(&labels["app.kubernetes.io/managed-by"]).ends_with("-operator")
@@ -329,6 +340,9 @@ impl Checks {
             (Some(before), Some(_)) if is_adoptable(before) => Ok(()),
             (_, Some(after)) if !is_ours(after) => {
                 Err(format!("the operator has written a child without its owner reference: {}", after["metadata"]))
+            }
+            (Some(before), Some(after)) if kind(before) != kind(after) => {
+                Err(format!("the operator has taken the child of another: {}", after["metadata"]))
             }
             _ => Ok(()),
         }
@@ -343,18 +357,21 @@ impl Checks {
 
     /// Records the state of a primary, and children that are gone and must not be created again.
     fn remember(&mut self, change: &Change) {
-        if *change.resource == *self.subject.resource() {
+        let cast = self.cast.clone();
+        if let Some(role) = cast.of_resource(&change.resource) {
             if let Some(object) = &change.after {
-                self.objects.insert(text(&object["metadata"]["uid"]), object.clone());
+                self.objects.insert(text(&object["metadata"]["uid"]), (role.subject, object.clone()));
             }
-            self.excuse(change);
-            if let Some(outside) = &self.outside {
+            self.excuse(role.subject, change);
+            if let Some(outside) = &role.outside {
                 outside.changed(change, change.writer.starts_with(OPERATOR));
             }
         } else if let (Some(child), None) = (&change.before, &change.after) {
             let owner = owner(child);
-            let is_remembered = self.objects.get(&owner).is_some_and(|object| self.subject.remembers(object, child));
-            let is_over = change.writer.starts_with(OPERATOR) && self.subject.happens_once(child);
+            let is_remembered =
+                self.objects.get(&owner).is_some_and(|(subject, object)| subject.remembers(object, child));
+            let is_over =
+                change.writer.starts_with(OPERATOR) && cast.all().iter().any(|role| role.subject.happens_once(child));
             if is_remembered || is_over {
                 self.made.insert((change.resource.clone(), change.key.clone(), owner));
             }
@@ -369,13 +386,13 @@ impl Checks {
     }
 
     /// Records primaries whose finalizer another client removes, or whose user wants resources to stay.
-    fn excuse(&mut self, change: &Change) {
+    fn excuse(&mut self, subject: &dyn Subject, change: &Change) {
         let finalizers = |object: &Value| object["metadata"]["finalizers"].as_array().map_or(0, Vec::len);
         let before = change.before.as_deref().unwrap_or(&Value::Null);
         let after = change.after.as_deref().unwrap_or(&Value::Null);
         let was_forced = !change.writer.starts_with(OPERATOR) && finalizers(after) < finalizers(before);
         let is_deleted = !after["metadata"]["deletionTimestamp"].is_null();
-        if was_forced || (is_deleted && self.subject.may_leave_something(after)) {
+        if was_forced || (is_deleted && subject.may_leave_something(after)) {
             self.excused.insert(text(&before["metadata"]["uid"]));
         }
     }
@@ -403,9 +420,9 @@ pub(crate) fn judge(subject: &dyn Subject, model: &Model, group: &str, object: &
 }
 
 /// Checks that no child has outlived its owner.
-pub(crate) fn no_orphans(subject: &dyn Subject, model: &Model) -> Result<(), String> {
-    let live: Vec<Value> = model.objects(subject.resource()).iter().map(|it| it["metadata"]["uid"].clone()).collect();
-    for resource in subject.children() {
+pub(crate) fn no_orphans(cast: &Cast, model: &Model) -> Result<(), String> {
+    let live: Vec<Value> = cast.objects(model).iter().map(|(_, it)| it["metadata"]["uid"].clone()).collect();
+    for resource in cast.children() {
         for child in model.objects(resource) {
             for owner in child["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
                 if !live.contains(&owner["uid"]) {

@@ -39,8 +39,8 @@ const MOST_EVENTS: u32 = 2;
 /// The contests of one world.
 pub(crate) struct Contests {
     model: Model,
-    /// The resource of the primaries.
-    primaries: &'static str,
+    /// The resources of the primaries.
+    primaries: Vec<&'static str>,
     state: Mutex<State>,
 }
 
@@ -73,7 +73,7 @@ struct Contest {
 }
 
 impl Contests {
-    pub(crate) fn new(model: &Model, primaries: &'static str) -> Self {
+    pub(crate) fn new(model: &Model, primaries: Vec<&'static str>) -> Self {
         Self { model: model.clone(), primaries, state: Mutex::default() }
     }
 
@@ -128,7 +128,8 @@ impl Contests {
         state.contests.iter().try_for_each(|contest| {
             let primary = || {
                 let owner = owner(&contest.find(&self.model).filter(|child| contest.has_theirs(child))?);
-                self.model.objects(self.primaries).into_iter().find(|it| text(&it["metadata"]["uid"]) == owner)
+                let mut objects = self.primaries.iter().flat_map(|resource| self.model.objects(resource));
+                objects.find(|it| text(&it["metadata"]["uid"]) == owner)
             };
             contest.check(now, is_calm, primary)
         })
@@ -228,7 +229,7 @@ mod tests {
 
     fn contest() -> Contest {
         let model = Model::new();
-        let contests = Contests::new(&model, "toys.example.com");
+        let contests = Contests::new(&model, vec!["toys.example.com"]);
         let child = Child { resource: "deployments.apps", namespace: "shop".to_owned(), name: "a".to_owned() };
         contests.begin(child, json!({"spec": {"replicas": 9}}), Duration::ZERO, Duration::MAX);
         contests.state().contests.pop().expect("a contest")

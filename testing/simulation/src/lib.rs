@@ -6,9 +6,10 @@
 //! the end, when the world has come to rest, [`Subject::judge`] checks the cluster, without the operator's code. The same seed and
 //! the same build give the same trace, byte by byte, so a seed repeats a failure.
 //!
-//! Reading order: [`Subject`] is what the world must know about an operator. `disturbance` lists what may happen, and `plan`
-//! determines when. `world` plays a plan on a `stage` with `users`, `namespaces`, `controllers`, `policies` and `contests`, over the
-//! `network`. `checks` and the subject find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list of
+//! Reading order: [`Subject`] is what the world must know about an operator, and [`Subjects`] are the operators that run together
+//! in each process: one, or several as in the shipped program. `disturbance` lists what may happen, and `plan` determines when.
+//! `world` plays a plan on a `stage` with `users`, `namespaces`, `controllers`, `policies` and `contests`, over the `network`.
+//! `checks` and the subject find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list of
 //! disturbances that still fails.
 
 mod campaign;
@@ -28,6 +29,7 @@ mod shrink;
 mod stage;
 mod stalls;
 mod subject;
+mod subjects;
 mod terms;
 #[cfg(test)]
 mod toy;
@@ -42,5 +44,6 @@ pub use namespaces::Watched;
 pub use plan::{Plan, Played};
 pub use processes::is_repeatable_in_other_processes;
 pub use subject::{ExternalService, Note, Period, Subject};
+pub use subjects::Subjects;
 pub use trace::Line;
 pub use users::NAMESPACES;

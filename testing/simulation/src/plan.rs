@@ -18,9 +18,9 @@ use crate::{
 pub struct Plan {
     /// Draws everything that the other fields leave open.
     pub seed: u64,
-    /// Number of objects that users work with.
+    /// Number of objects that users work with. Several operators in one process have them in turn.
     pub objects: usize,
-    /// Number of processes of the operator. Several processes elect a leader.
+    /// Number of processes. Several processes elect a leader.
     #[serde(default = "alone")]
     pub replicas: usize,
     /// Date and time at which the world begins.
@@ -87,8 +87,13 @@ impl Plan {
 
     /// Draws the plan of a seed.
     pub fn of(seed: u64) -> Self {
+        Self::of_several(seed, 1)
+    }
+
+    /// Draws the plan of a seed, with objects for this number of operators.
+    pub fn of_several(seed: u64, operators: usize) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let objects = rng.usize(1..4);
+        let objects = operators * rng.usize(1..4);
         let pace = Duration::from_millis([0, 500, 2_000, 15_000][rng.usize(..4)]);
         let length = Duration::from_mins(rng.u64(3..30));
         let disturbances = Disturbance::draw(&mut rng, length, objects);

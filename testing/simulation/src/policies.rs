@@ -19,7 +19,7 @@ use crate::{
     disturbance::{Act, Phase},
     network::{Network, OPERATOR},
     objects::text,
-    subject::Subject,
+    subjects::Cast,
     trace::Trace,
 };
 
@@ -34,7 +34,7 @@ const MOST_WRITES: u64 = 6;
 /// The admission policies of one world.
 pub(crate) struct Policies {
     model: Model,
-    subject: &'static dyn Subject,
+    cast: Cast,
     trace: Trace,
     state: Arc<Mutex<State>>,
 }
@@ -75,13 +75,13 @@ impl Child {
 }
 
 impl Policies {
-    pub(crate) fn new(model: &Model, subject: &'static dyn Subject, trace: &Trace) -> Self {
-        Self { model: model.clone(), subject, trace: trace.clone(), state: Arc::default() }
+    pub(crate) fn new(model: &Model, cast: &Cast, trace: &Trace) -> Self {
+        Self { model: model.clone(), cast: cast.clone(), trace: trace.clone(), state: Arc::default() }
     }
 
     /// Begins a policy that labels children until then.
     pub(crate) fn label(&self, until: Duration, network: &Arc<Network>) {
-        for &resource in self.subject.children() {
+        for resource in self.cast.children() {
             let (trace, network) = (self.trace.clone(), network.clone());
             self.model.mutate(resource, move |object| {
                 if trace.now() < until && object["metadata"]["labels"][LABEL] != "yes" {
@@ -94,7 +94,8 @@ impl Policies {
 
     /// Begins a policy that rewrites children until then. `rng` draws how.
     pub(crate) fn rewrite(&self, until: Duration, network: &Arc<Network>, rng: &mut Rng) {
-        if self.subject.children().is_empty() {
+        let children = self.cast.children();
+        if children.is_empty() {
             return;
         }
         let mut state = self.state();
@@ -104,8 +105,8 @@ impl Policies {
         (state.causes, state.version, state.suffered) = (0, self.model.version(), network.suffered());
         let number = state.newest;
         drop(state);
-        for &resource in self.subject.children() {
-            let rewrite = Rewrite::draw(rng, self.subject, resource);
+        for resource in children {
+            let rewrite = Rewrite::draw(rng, &self.cast, resource);
             let (trace, network, state) = (self.trace.clone(), network.clone(), self.state.clone());
             self.model.mutate(resource, move |object| {
                 if trace.now() >= until {
@@ -206,13 +207,18 @@ enum Rewrite {
 }
 
 impl Rewrite {
-    fn draw(rng: &mut Rng, subject: &dyn Subject, resource: &str) -> Self {
+    fn draw(rng: &mut Rng, cast: &Cast, resource: &str) -> Self {
         match rng.u8(..8) {
             0 => Self::PullPolicy,
             1 => Self::Toleration,
             2 => Self::MemoryLimit,
             3 => Self::Annotations,
-            _ => Self::Merge(subject.damage(resource, rng).unwrap_or_else(|| json!({}))),
+            _ => {
+                // A policy does not know the owners of children, so the first operator with such children says what it changes.
+                let maker = cast.all().iter().find(|role| role.subject.children().contains(&resource));
+                let patch = maker.and_then(|role| role.subject.damage(resource, rng));
+                Self::Merge(patch.unwrap_or_else(|| json!({})))
+            }
         }
     }
 
@@ -266,7 +272,7 @@ mod tests {
     use model_apiserver::Signalled;
 
     use super::*;
-    use crate::{network::Perform, toy::Toy};
+    use crate::{network::Perform, toy};
 
     /// Writes the size of the Deployment `a`, as this client.
     async fn scale(model: &Model, client: &str, size: u64) {
@@ -280,7 +286,7 @@ mod tests {
         let (model, trace) = (Model::new(), Trace::new());
         let perform: Arc<Perform> = Arc::new(|_, _| Box::pin(async {}) as Signalled);
         let network = Arc::new(Network::new(0, trace.clone(), &perform));
-        let policies = Policies::new(&model, &Toy, &trace);
+        let policies = Policies::new(&model, &toy::cast(false), &trace);
         policies.rewrite(Duration::MAX, &network, &mut Rng::with_seed(0));
         let labels = json!({"app": "a"});
         let deployment: Deployment = serde_json::from_value(json!({

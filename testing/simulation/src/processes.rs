@@ -9,7 +9,7 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{campaign::number, plan::Plan, subject::Subject, world::assert_same};
+use crate::{campaign::number, plan::Plan, subjects::Subjects, world::assert_same};
 
 /// Tells a process to write the trace of the world of this seed, and nothing else.
 const TRACE_OF: &str = "SIMULATE_TRACE_OF";
@@ -27,9 +27,9 @@ const ENVIRONMENTS: [[(&str, &str); 4]; 2] = [
 /// # Panics
 ///
 /// When the traces differ in any byte, or have 100 lines or fewer. Also when a process cannot run the test.
-pub fn is_repeatable_in_other_processes(subject: &'static dyn Subject, test: &str) {
+pub fn is_repeatable_in_other_processes(subjects: impl Into<Subjects>, test: &str) {
     if let Some(seed) = number(TRACE_OF) {
-        return write_trace(seed, subject).expect("the standard output takes the trace");
+        return write_trace(seed, &subjects.into()).expect("the standard output takes the trace");
     }
     let seed = number("SIMULATE_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     let [one, other] = ENVIRONMENTS.map(|environment| trace_of(seed, test, environment));
@@ -37,10 +37,10 @@ pub fn is_repeatable_in_other_processes(subject: &'static dyn Subject, test: &st
     eprintln!("seed {seed}: the hash of the trace is {:016x}", xxh3_64(one.as_bytes()));
 }
 
-fn write_trace(seed: u64, subject: &'static dyn Subject) -> io::Result<()> {
+fn write_trace(seed: u64, subjects: &Subjects) -> io::Result<()> {
     let mut out = io::stdout().lock();
     write!(out, "{MARK}")?;
-    for line in Plan::of(seed).play(subject).trace {
+    for line in Plan::of_several(seed, subjects.count()).play(subjects.clone()).trace {
         writeln!(out, "{line}")?;
     }
     writeln!(out, "{MARK}")

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use crate::{
     disturbance::Disturbance,
     plan::{Plan, Played},
-    subject::Subject,
+    subjects::Subjects,
 };
 
 /// Leaves out halves, quarters and smaller parts of the disturbances as long as the plan still fails (delta debugging, Zeller
 /// 1999). Stops after `limit` in real time. Returns the shortest plan that it found, and the result of that plan.
-pub(crate) fn shrink(plan: &Plan, played: Played, subject: &'static dyn Subject, limit: Duration) -> (Plan, Played) {
+pub(crate) fn shrink(plan: &Plan, played: Played, subjects: &Subjects, limit: Duration) -> (Plan, Played) {
     let (begun, mut plan, mut played) = (Instant::now(), plan.clone(), played);
     let mut parts = 2;
     while !plan.disturbances.is_empty() {
@@ -25,7 +25,7 @@ pub(crate) fn shrink(plan: &Plan, played: Played, subject: &'static dyn Subject,
             };
             let kept = plan.disturbances.iter().enumerate().filter_map(without).collect();
             let candidate = Plan { disturbances: kept, ..plan.clone() };
-            let outcome = candidate.play(subject);
+            let outcome = candidate.play(subjects.clone());
             if outcome.failure.is_some() {
                 shorter = Some((candidate, outcome));
                 break;

@@ -22,7 +22,8 @@ use crate::{
     network::{Awaited, Network, OPERATOR},
     plan::Plan,
     policies::{Child, Policies},
-    subject::{ExternalService, Subject},
+    subject::Note,
+    subjects::{Cast, Role, Subjects},
     trace::Trace,
     users::{NAMESPACES, Users},
 };
@@ -30,7 +31,7 @@ use crate::{
 /// What disturbances act on. The network performs some of them in the middle of a request.
 pub(crate) struct Stage {
     plan: Plan,
-    subject: &'static dyn Subject,
+    pub(crate) cast: Cast,
     model: Model,
     trace: Trace,
     pub(crate) users: Users,
@@ -38,7 +39,6 @@ pub(crate) struct Stage {
     pub(crate) namespaces: Arc<WatchedNamespaces>,
     pub(crate) policies: Policies,
     pub(crate) contests: Contests,
-    pub(crate) outside: Option<Arc<dyn ExternalService>>,
     /// The cluster before the world has put anything into it.
     empty: Snapshot,
     state: Mutex<State>,
@@ -56,11 +56,12 @@ struct State {
     ends: Vec<(usize, Act)>,
     /// When missing namespaces are created again.
     namespaces_back_at: Option<Duration>,
-    definition: Definition,
+    /// The state of the CRD of each operator.
+    definitions: Vec<Definition>,
     autoscalers: Vec<Autoscaler>,
 }
 
-/// The state of the CRD of the objects.
+/// The state of the CRD of one operator's objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Definition {
     #[default]
@@ -89,29 +90,30 @@ const REPEATED: usize = 500;
 const JUMP: std::ops::Range<i64> = -3_600..6 * 3_600;
 
 impl Stage {
-    pub(crate) fn new(plan: &Plan, subject: &'static dyn Subject, model: &Model, trace: &Trace) -> Self {
+    pub(crate) fn new(plan: &Plan, subjects: &Subjects, model: &Model, trace: &Trace) -> Self {
         let noting = trace.clone();
-        let outside = subject.outside(plan.seed, Arc::new(move |line| noting.note(line)));
-        let users = Users::new(model, subject, outside.clone(), trace.clone());
-        let watched = if is_cluster_scoped(subject) { Watched::All } else { plan.watched };
+        let note: Note = Arc::new(move |line| noting.note(line));
+        let cast = Cast::new(subjects, plan.seed, &note);
+        let users = Users::new(model, &cast, trace.clone());
+        let watched = if subjects.all().any(is_cluster_scoped) { Watched::All } else { plan.watched };
         let stage = Self {
             plan: plan.clone(),
-            subject,
             model: model.clone(),
             trace: trace.clone(),
             users,
             controllers: Controllers::new(model.clone(), plan.pace),
             namespaces: Arc::new(WatchedNamespaces::new(watched, model)),
-            policies: Policies::new(model, subject, trace),
-            contests: Contests::new(model, subject.resource()),
-            outside,
+            policies: Policies::new(model, &cast, trace),
+            contests: Contests::new(model, cast.primaries()),
             empty: model.snapshot(),
             state: Mutex::new(State {
                 alive: (0..plan.replicas).map(|_| Arc::default()).collect(),
+                definitions: vec![Definition::Served; subjects.count()],
                 ..State::default()
             }),
+            cast,
         };
-        stage.install();
+        stage.cast.all().iter().for_each(|role| stage.install(role));
         for namespace in NAMESPACES {
             model.add_namespace(namespace);
         }
@@ -160,7 +162,7 @@ impl Stage {
             self.bring_namespaces_back();
         }
         self.namespaces.tick(now);
-        self.follow_definition(now);
+        self.follow_definitions(now);
         self.autoscale(now).await;
     }
 
@@ -181,20 +183,20 @@ impl Stage {
     /// Ends all disturbances.
     pub(crate) fn heal(&self) {
         self.controllers.heal();
-        if let Some(outside) = &self.outside {
-            outside.heal();
-        }
+        self.cast.all().iter().filter_map(|role| role.outside.as_ref()).for_each(|outside| outside.heal());
         self.policies.end();
         self.contests.end();
         self.namespaces.heal();
         let mut state = self.state();
         state.namespaces_back_at = state.namespaces_back_at.map(|_| Duration::ZERO);
         state.autoscalers.clear();
-        state.definition = match state.definition {
-            Definition::Served => Definition::Served,
-            Definition::Ending(_) => Definition::Ending(Duration::ZERO),
-            Definition::Gone(_) => Definition::Gone(Duration::ZERO),
-        };
+        for definition in &mut state.definitions {
+            *definition = match definition {
+                Definition::Served => Definition::Served,
+                Definition::Ending(_) => Definition::Ending(Duration::ZERO),
+                Definition::Gone(_) => Definition::Gone(Duration::ZERO),
+            };
+        }
     }
 
     /// Performs the disturbance with this number. `interrupted` is the number of the process in whose request it happens.
@@ -257,7 +259,7 @@ impl Stage {
                 self.model.set_time(now + SignedDuration::from_secs(jump));
                 jump != 0
             }
-            Act::ExternalService => match (&self.outside, self.users.object(object)) {
+            Act::ExternalService => match (&self.cast.of(object).outside, self.users.object(object)) {
                 (Some(outside), Some(object)) => outside.act(&object, disturbance.lasts(), &mut rng),
                 _ => false,
             },
@@ -269,14 +271,14 @@ impl Stage {
                 let until = now + disturbance.lasts() * AWAY;
                 self.namespaces.leave(self.users.namespace(object), until)
             }
-            Act::DeleteDefinition => self.end_definition(until).await,
+            Act::DeleteDefinition => self.end_definition(object, until).await,
             // The API server does not create objects of a CRD that is being deleted.
             Act::Create | Act::Apply | Act::Replace | Act::Import
-                if self.state().definition != Definition::Served && self.users.object(object).is_none() =>
+                if self.definition_of(object) != Definition::Served && self.users.object(object).is_none() =>
             {
                 false
             }
-            Act::Replace if self.state().definition != Definition::Served => false,
+            Act::Replace if self.definition_of(object) != Definition::Served => false,
             _ => self.users.act(act, object, &mut rng).await,
         };
         if has_effect {
@@ -292,7 +294,7 @@ impl Stage {
             return None;
         }
         Some(Awaited {
-            resource: self.users.kind_of_child(&mut Rng::with_seed(seed))?.to_owned(),
+            resource: self.users.kind_of_child(object, &mut Rng::with_seed(seed))?.to_owned(),
             namespace: self.users.namespace(object).to_owned(),
             owner: self.users.name(object),
         })
@@ -305,8 +307,9 @@ impl Stage {
         let about = if disturbance.act == Act::Isolation {
             process(rng.usize(..self.plan.replicas))
         } else {
-            let others = [self.subject.resource(), "pods"];
-            let resources: Vec<&str> = self.subject.children().iter().copied().chain(others).collect();
+            let subject = self.cast.of(disturbance.object).subject;
+            let others = [subject.resource(), "pods"];
+            let resources: Vec<&str> = subject.children().iter().copied().chain(others).collect();
             resources[rng.usize(..resources.len())].to_owned()
         };
         network.begin(disturbance, about);
@@ -326,8 +329,8 @@ impl Stage {
 
     /// Lets another controller contest a field of a child, if the object has such a child.
     fn begin_contest(&self, object: usize, until: Duration, rng: &mut Rng) {
-        let Some(resource) = self.users.kind_of_child(rng) else { return };
-        let Some(patch) = self.subject.damage(resource, rng) else { return };
+        let Some(resource) = self.users.kind_of_child(object, rng) else { return };
+        let Some(patch) = self.cast.of(object).subject.damage(resource, rng) else { return };
         if let Some(child) = self.users.child(resource, object, rng) {
             self.contests.begin(Child::of(resource, &child), patch, self.trace.now(), until);
         }
@@ -357,10 +360,10 @@ impl Stage {
         self.contests.restored(self.trace.now());
     }
 
-    /// Takes a backup, if the CRD is served: a backup must contain it.
+    /// Takes a backup, if each CRD is served: a backup must contain it.
     fn back_up(&self) -> bool {
         let mut state = self.state();
-        let is_whole = state.definition == Definition::Served;
+        let is_whole = state.definitions.iter().all(|definition| *definition == Definition::Served);
         if is_whole {
             state.backup = Some(self.model.snapshot());
         }
@@ -370,12 +373,12 @@ impl Stage {
     fn lose_all(&self, network: &Network, until: Duration) {
         network.restart();
         self.model.restore(&self.empty);
-        self.model.uninstall(self.subject.resource());
+        self.cast.primaries().into_iter().for_each(|resource| self.model.uninstall(resource));
         self.restored();
         let mut state = self.state();
         state.restores += 1;
         state.namespaces_back_at = Some(until);
-        state.definition = Definition::Gone(until);
+        state.definitions.fill(Definition::Gone(until));
     }
 
     async fn restore(&self, network: &Network, rng: &mut Rng) -> bool {
@@ -388,10 +391,13 @@ impl Stage {
             let mut state = self.state();
             state.restores += 1;
             state.namespaces_back_at = Some(self.trace.now()); // one may be terminating in the backup
-            std::mem::take(&mut state.definition)
+            let served = vec![Definition::Served; state.definitions.len()];
+            std::mem::replace(&mut state.definitions, served)
         };
-        if matches!(gone, Definition::Gone(_)) {
-            self.install();
+        for (role, definition) in self.cast.all().iter().zip(gone) {
+            if matches!(definition, Definition::Gone(_)) {
+                self.install(role);
+            }
         }
         if let Some((version, object)) = last.filter(|_| rng.bool()) {
             self.reach(version - 1, rng).await;
@@ -408,10 +414,12 @@ impl Stage {
     /// Returns the last change of an object after this version: the version of the change, and the number of the object.
     fn last_change(&self, after: u64) -> Option<(u64, usize)> {
         let mut changes = self.model.changes_after(after);
-        changes.retain(|change| *change.resource == *self.subject.resource());
+        changes.retain(|change| self.cast.of_resource(&change.resource).is_some());
         let last = changes.pop().filter(|change| change.after.is_some())?;
         let key = |number| format!("{}/{}", self.users.namespace(number), self.users.name(number));
-        let number = (0..self.plan.objects).find(|number| *last.key == *key(*number))?;
+        let is_it =
+            |number: &usize| *last.resource == *self.cast.of(*number).subject.resource() && *last.key == *key(*number);
+        let number = (0..self.plan.objects).find(is_it)?;
         Some((last.version, number))
     }
 
@@ -426,40 +434,51 @@ impl Stage {
         }
     }
 
-    fn install(&self) {
-        for definition in self.subject.operator().crds() {
+    /// Installs the CRDs of an operator.
+    fn install(&self, role: &Role) {
+        for definition in role.subject.operator().crds() {
             self.model.install(&normalize(&definition));
         }
     }
 
-    /// Deletes the CRD: first all its objects, as the API server does.
-    async fn end_definition(&self, until: Duration) -> bool {
-        if self.state().definition != Definition::Served {
+    /// The state of the CRD of the object with this number.
+    fn definition_of(&self, object: usize) -> Definition {
+        self.state().definitions[self.cast.number_of(object)]
+    }
+
+    /// Deletes the CRD of the object with this number: first all its objects, as the API server does.
+    async fn end_definition(&self, object: usize, until: Duration) -> bool {
+        if self.definition_of(object) != Definition::Served {
             return false;
         }
-        self.state().definition = Definition::Ending(until);
-        for object in 0..self.plan.objects {
-            self.users.act(Act::Delete, object, &mut Rng::with_seed(0)).await;
+        let operator = self.cast.number_of(object);
+        self.state().definitions[operator] = Definition::Ending(until);
+        for other in 0..self.plan.objects {
+            if self.cast.number_of(other) == operator {
+                self.users.act(Act::Delete, other, &mut Rng::with_seed(0)).await;
+            }
         }
         true
     }
 
-    fn follow_definition(&self, now: Duration) {
-        let definition = self.state().definition;
-        let next = match definition {
-            Definition::Ending(until) if self.model.objects(self.subject.resource()).is_empty() => {
-                self.trace.note("the CRD is gone");
-                self.model.uninstall(self.subject.resource());
-                Definition::Gone(until)
-            }
-            Definition::Gone(until) if now >= until => {
-                self.trace.note("the CRD is back");
-                self.install();
-                Definition::Served
-            }
-            _ => return,
-        };
-        self.state().definition = next;
+    fn follow_definitions(&self, now: Duration) {
+        for (number, role) in self.cast.all().iter().enumerate() {
+            let (resource, definition) = (role.subject.resource(), self.state().definitions[number]);
+            let next = match definition {
+                Definition::Ending(until) if self.model.objects(resource).is_empty() => {
+                    self.trace.note("the CRD is gone");
+                    self.model.uninstall(resource);
+                    Definition::Gone(until)
+                }
+                Definition::Gone(until) if now >= until => {
+                    self.trace.note("the CRD is back");
+                    self.install(role);
+                    Definition::Served
+                }
+                _ => continue,
+            };
+            self.state().definitions[number] = next;
+        }
     }
 
     async fn autoscale(&self, now: Duration) {

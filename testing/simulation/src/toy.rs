@@ -1,6 +1,6 @@
-//! An operator for the tests of this crate. It never runs.
+//! Operators for the tests of this crate. They never run.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use jiff::Timestamp;
@@ -8,10 +8,28 @@ use manager::Operator;
 use model_apiserver::Model;
 use serde_json::{Value, json};
 
-use crate::subject::Subject;
+use crate::{
+    subject::{Note, Subject},
+    subjects::{Cast, Subjects},
+};
 
 /// Its objects are Jobs, and their children are Deployments.
-pub(crate) struct Toy;
+pub(crate) static TOY: Toy = Toy { kind: "Job", resource: "jobs.batch" };
+/// Its objects are `CronJobs`, and their children are Deployments too.
+pub(crate) static PEER: Toy = Toy { kind: "CronJob", resource: "cronjobs.batch" };
+
+/// An operator with children.
+pub(crate) struct Toy {
+    kind: &'static str,
+    resource: &'static str,
+}
+
+/// The operators of a world with the first one, or with both.
+pub(crate) fn cast(with_peer: bool) -> Cast {
+    let note: Note = Arc::new(drop);
+    let subjects = if with_peer { Subjects::from([&TOY as &dyn Subject, &PEER]) } else { Subjects::from(&TOY) };
+    Cast::new(&subjects, 0, &note)
+}
 
 impl Subject for Toy {
     fn operator(&self) -> &'static dyn Operator {
@@ -19,11 +37,11 @@ impl Subject for Toy {
     }
 
     fn kind(&self) -> (&'static str, &'static str) {
-        ("batch/v1", "Job")
+        ("batch/v1", self.kind)
     }
 
     fn resource(&self) -> &'static str {
-        "jobs.batch"
+        self.resource
     }
 
     fn children(&self) -> &'static [&'static str] {

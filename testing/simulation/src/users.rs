@@ -1,7 +1,5 @@
 //! The other clients of the API server: users, and programs that change the same objects.
 
-use std::sync::Arc;
-
 use fastrand::Rng;
 use kube::{
     Api, Client,
@@ -16,7 +14,8 @@ use crate::{
     disturbance::{Act, is_cluster_scoped},
     objects::text,
     policies::Child,
-    subject::{ExternalService, Subject},
+    subject::Subject,
+    subjects::Cast,
     trace::Trace,
 };
 
@@ -35,33 +34,36 @@ pub(crate) struct Users {
     client: Client,
     /// The client of another controller.
     rival: Client,
-    subject: &'static dyn Subject,
-    outside: Option<Arc<dyn ExternalService>>,
-    is_cluster_scoped: bool,
+    cast: Cast,
+    /// Whether the objects of each operator have no namespace.
+    are_cluster_scoped: Vec<bool>,
     trace: Trace,
 }
 
 impl Users {
-    pub(crate) fn new(
-        model: &Model,
-        subject: &'static dyn Subject,
-        outside: Option<Arc<dyn ExternalService>>,
-        trace: Trace,
-    ) -> Self {
+    pub(crate) fn new(model: &Model, cast: &Cast, trace: Trace) -> Self {
         let (client, rival) = (model.client_named(USER), model.client_named(RIVAL));
-        let is_cluster_scoped = is_cluster_scoped(subject);
-        Self { model: model.clone(), client, rival, subject, outside, is_cluster_scoped, trace }
+        let are_cluster_scoped = cast.all().iter().map(|role| is_cluster_scoped(role.subject)).collect();
+        Self { model: model.clone(), client, rival, cast: cast.clone(), are_cluster_scoped, trace }
     }
 
-    /// The name of an object, by its number. Each name of a namespaced object exists in every namespace.
+    /// The name of an object, by its number.
     pub(crate) fn name(&self, number: usize) -> String {
-        let letter = if self.is_cluster_scoped { number } else { number / NAMESPACES.len() };
-        char::from(b'a' + u8::try_from(letter).unwrap_or_default()).to_string()
+        self.cast.place(number, self.is_cluster_scoped(number)).0
     }
 
     /// The namespace of an object, by its number. Empty for cluster-scoped objects.
     pub(crate) fn namespace(&self, number: usize) -> &'static str {
-        if self.is_cluster_scoped { "" } else { NAMESPACES[number % NAMESPACES.len()] }
+        self.cast.place(number, self.is_cluster_scoped(number)).1
+    }
+
+    fn is_cluster_scoped(&self, number: usize) -> bool {
+        self.are_cluster_scoped[self.cast.number_of(number)]
+    }
+
+    /// The operator of an object, by its number.
+    fn subject(&self, number: usize) -> &'static dyn Subject {
+        self.cast.of(number).subject
     }
 
     /// Acts as a user or another client. Returns whether that changed anything.
@@ -71,7 +73,7 @@ impl Users {
             Act::Create if self.object(object).is_some() => Ok(()),
             Act::Create | Act::Apply => self.apply(object, rng).await,
             Act::Edit => {
-                let spec = self.subject.spec(&self.name(object), rng);
+                let spec = self.subject(object).spec(&self.name(object), rng);
                 self.patch(object, json!({"spec": spec})).await
             }
             Act::Scale => self.scale(object, rng).await,
@@ -79,14 +81,14 @@ impl Users {
             Act::Annotate => self.annotate(object, "note", json!(rng.u8(..4).to_string())).await,
             Act::RequestReconcile => {
                 let value = json!(rng.u32(..).to_string());
-                self.annotate(object, &self.own("reconcile-requested-at"), value).await
+                self.annotate(object, &self.own(object, "reconcile-requested-at"), value).await
             }
-            Act::Request => match self.subject.request(rng) {
+            Act::Request => match self.subject(object).request(rng) {
                 Some(patch) => self.patch(object, patch).await,
                 None => Ok(()),
             },
-            Act::Pause => self.annotate(object, &self.own("paused"), json!("true")).await,
-            Act::Resume => self.annotate(object, &self.own("paused"), Value::Null).await,
+            Act::Pause => self.annotate(object, &self.own(object, "paused"), json!("true")).await,
+            Act::Resume => self.annotate(object, &self.own(object, "paused"), Value::Null).await,
             Act::Delete => self.delete(object, DeleteParams::default()).await,
             Act::Orphan => {
                 let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..Default::default() };
@@ -173,21 +175,22 @@ impl Users {
         }
     }
 
-    /// Draws the resource of a child. This must be the first draw from the seed, so that each caller gets the same result.
-    pub(crate) fn kind_of_child(&self, rng: &mut Rng) -> Option<&'static str> {
-        rng.choice(self.subject.children()).copied()
+    /// Draws the resource of a child of an object. This must be the first draw from the seed, so that each caller gets the same
+    /// result.
+    pub(crate) fn kind_of_child(&self, object: usize, rng: &mut Rng) -> Option<&'static str> {
+        rng.choice(self.subject(object).children()).copied()
     }
 
     async fn act_on_child(&self, act: Act, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
-        let Some(resource) = self.kind_of_child(rng) else { return Ok(()) };
+        let Some(resource) = self.kind_of_child(object, rng) else { return Ok(()) };
+        let subject = self.subject(object);
         match act {
-            Act::DamageChild => match self.subject.damage(resource, rng) {
+            Act::DamageChild => match subject.damage(resource, rng) {
                 Some(patch) => self.patch_child(resource, object, patch, rng).await,
                 None => Ok(()),
             },
             Act::SeizeChild => {
-                let (Some(patch), Some(child)) =
-                    (self.subject.damage(resource, rng), self.child(resource, object, rng))
+                let (Some(patch), Some(child)) = (subject.damage(resource, rng), self.child(resource, object, rng))
                 else {
                     return Ok(());
                 };
@@ -229,7 +232,7 @@ impl Users {
                 None => Ok(()),
             },
             Act::NameFreed => {
-                let all = self.subject.children().iter().flat_map(|resource| self.model.objects(resource));
+                let all = subject.children().iter().flat_map(|resource| self.model.objects(resource));
                 match all.into_iter().find(|child| child["metadata"]["labels"][FOREIGN] == "yes") {
                     Some(foreign) => self.delete_child(&foreign).await,
                     None => Ok(()),
@@ -242,7 +245,7 @@ impl Users {
     /// Lets the object adopt or observe something outside the cluster. Creates a missing object together with that: from its
     /// first moment on, the operator must make nothing for it.
     async fn import(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
-        let Some(outside) = &self.outside else { return Ok(()) };
+        let Some(outside) = &self.cast.of(object).outside else { return Ok(()) };
         let Some(patch) = outside.import(self.namespace(object), &self.name(object), rng) else { return Ok(()) };
         if self.object(object).is_some() {
             self.patch(object, patch).await
@@ -253,8 +256,8 @@ impl Users {
 
     /// Creates, changes or deletes an object that the operator only reads.
     async fn act_on_input(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
-        let Some(mut input) = self.subject.input(rng) else { return Ok(()) };
-        if !self.is_cluster_scoped {
+        let Some(mut input) = self.subject(object).input(rng) else { return Ok(()) };
+        if !self.is_cluster_scoped(object) {
             input["metadata"]["namespace"] = self.namespace(object).into();
         }
         let (api, name) = (self.api_of(&input), text(&input["metadata"]["name"]));
@@ -270,14 +273,16 @@ impl Users {
     /// Draws one of the children of an object. For `pods`, draws one of the pods of its children.
     pub(crate) fn child(&self, resource: &str, object: usize, rng: &mut Rng) -> Option<Value> {
         let (name, namespace) = (self.name(object), self.namespace(object));
+        let is_anywhere = self.is_cluster_scoped(object);
         let has_label = |child: &Value| {
             let metadata = &child["metadata"];
-            (self.is_cluster_scoped || metadata["namespace"] == namespace)
+            (is_anywhere || metadata["namespace"] == namespace)
                 && metadata["labels"]["app.kubernetes.io/instance"] == *name
         };
         let mut all = self.model.objects(resource);
         if resource == "pods" {
-            let makers = self.subject.children().iter().flat_map(|resource| self.model.objects(resource));
+            let kinds = self.subject(object).children();
+            let makers = kinds.iter().flat_map(|resource| self.model.objects(resource));
             let makers: Vec<Value> = makers.filter(has_label).map(|it| it["metadata"]["uid"].clone()).collect();
             all.retain(|pod| makers.contains(&pod["metadata"]["ownerReferences"][0]["uid"]));
         } else {
@@ -288,12 +293,12 @@ impl Users {
 
     /// Returns the stored object with this number.
     pub(crate) fn object(&self, number: usize) -> Option<Value> {
-        self.model.object(self.subject.resource(), self.namespace(number), &self.name(number))
+        self.model.object(self.subject(number).resource(), self.namespace(number), &self.name(number))
     }
 
-    /// The key of an annotation in the operator's group.
-    pub(crate) fn own(&self, name: &str) -> String {
-        let (api_version, _) = self.subject.kind();
+    /// The key of an annotation in the group of this object.
+    pub(crate) fn own(&self, number: usize, name: &str) -> String {
+        let (api_version, _) = self.subject(number).kind();
         format!("{}/{name}", api_version.split_once('/').map_or("", |(group, _)| group))
     }
 
@@ -303,9 +308,10 @@ impl Users {
 
     /// Applies a whole spec, after this merge patch has changed it.
     async fn apply_with(&self, object: usize, patch: &Value, rng: &mut Rng) -> Result<(), kube::Error> {
-        let ((api_version, kind), name) = (self.subject.kind(), self.name(object));
+        let (subject, name) = (self.subject(object), self.name(object));
+        let (api_version, kind) = subject.kind();
         let mut applied = json!({
-            "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": self.subject.spec(&name, rng),
+            "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": subject.spec(&name, rng),
         });
         json_patch::merge(&mut applied, patch);
         let force = PatchParams::apply("kubectl").force();
@@ -340,8 +346,8 @@ impl Users {
     }
 
     fn api(&self, object: usize) -> Api<DynamicObject> {
-        let (api_version, kind) = self.subject.kind();
-        let plural = self.subject.resource().split('.').next().unwrap_or_default();
+        let (api_version, kind) = self.subject(object).kind();
+        let plural = self.subject(object).resource().split('.').next().unwrap_or_default();
         let resource = resource(api_version, kind, Some(plural));
         api(&self.client, self.namespace(object), &resource)
     }

@@ -8,7 +8,7 @@ use std::{
 
 use fastrand::Rng;
 use jiff::SignedDuration;
-use manager::harness::Harness;
+use manager::{Operator, harness::Harness};
 use model_apiserver::{Entry, Model, Signalled};
 use tokio::time::sleep;
 use tracing_subscriber::layer::SubscriberExt;
@@ -22,7 +22,8 @@ use crate::{
     plan::{Plan, Played},
     stage::{Stage, process},
     stalls::Stalls,
-    subject::{Period, Subject},
+    subject::{ExternalService, Period},
+    subjects::Subjects,
     trace::{Trace, WakeUps},
 };
 
@@ -47,7 +48,7 @@ const PERIOD: Duration = Duration::from_mins(31);
 const MEMORY_EVERY: u64 = 4;
 /// For this time, the process may remember something of a deleted object, such as the number of its Events.
 const FORGETTING: Duration = Duration::from_hours(3);
-/// How many bytes more an old process may use than a young one: maps do not shrink.
+/// How many bytes more an old process may use than a young one for each operator in it: maps do not shrink.
 const KEPT: i64 = 48 << 10;
 /// Within this time after the last effect of a trouble, the operator knows of every change again: a request has failed after
 /// 20 s, and an informer then waits for 5 s at most. Effects that last longer, such as a silent watch, count until they end.
@@ -63,8 +64,9 @@ impl Plan {
     /// # Panics
     ///
     /// When the traces differ in any byte, or have 100 lines or fewer.
-    pub fn is_repeatable(&self, subject: &'static dyn Subject) {
-        let trace = || self.play(subject).trace.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    pub fn is_repeatable(&self, subjects: impl Into<Subjects>) {
+        let subjects = subjects.into();
+        let trace = || self.play(subjects.clone()).trace.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         assert_same(self.seed, &trace(), &trace());
     }
 
@@ -73,9 +75,9 @@ impl Plan {
     /// # Panics
     ///
     /// When tokio cannot create the runtime.
-    pub fn play(&self, subject: &'static dyn Subject) -> Played {
+    pub fn play(&self, subjects: impl Into<Subjects>) -> Played {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime").block_on(play(self, subject))
+        runtime.expect("a runtime").block_on(play(self, &subjects.into()))
     }
 }
 
@@ -89,8 +91,8 @@ pub(crate) fn assert_same(seed: u64, one: &str, other: &str) {
 }
 
 /// Plays a plan in simulated time.
-async fn play(plan: &Plan, subject: &'static dyn Subject) -> Played {
-    let mut world = World::new(plan, subject);
+async fn play(plan: &Plan, subjects: &Subjects) -> Played {
+    let mut world = World::new(plan, subjects);
     let trace = world.trace.clone();
     let subscriber = tracing_subscriber::registry().with(WakeUps::new(&trace, plan.replicas));
     let guard = tracing::subscriber::set_default(subscriber);
@@ -103,14 +105,13 @@ async fn play(plan: &Plan, subject: &'static dyn Subject) -> Played {
 
 struct World {
     plan: Plan,
-    subject: &'static dyn Subject,
     model: Model,
     trace: Trace,
     network: Arc<Network>,
     stage: Arc<Stage>,
     checks: Checks,
     stalls: Stalls,
-    /// The processes of the operator, by number.
+    /// The processes of the operators, by number. Each runs all operators.
     processes: Vec<Option<Harness>>,
     /// How many processes have been started.
     starts: u64,
@@ -120,10 +121,10 @@ struct World {
 }
 
 impl World {
-    fn new(plan: &Plan, subject: &'static dyn Subject) -> Self {
+    fn new(plan: &Plan, subjects: &Subjects) -> Self {
         let (model, trace) = (Model::new(), Trace::new());
         model.set_time(plan.starts);
-        let stage = Arc::new(Stage::new(plan, subject, &model, &trace));
+        let stage = Arc::new(Stage::new(plan, subjects, &model, &trace));
         let acting = stage.clone();
         let perform: Arc<Perform> = Arc::new(move |number, process| {
             let stage = acting.clone();
@@ -132,12 +133,10 @@ impl World {
         let network = Arc::new(Network::new(plan.seed, trace.clone(), &perform));
         stage.connect(&network);
         model.set_shared_faults(network.clone());
-        let (outside, namespaces) = (stage.outside.clone(), stage.namespaces.clone());
-        let checks = Checks::new(&model, subject, outside, namespaces, trace.clone(), plan.replicas > 1);
+        let checks = Checks::new(&model, &stage.cast, stage.namespaces.clone(), trace.clone(), plan.replicas > 1);
         let (plan, processes) = (plan.clone(), plan.replicas);
         Self {
             plan,
-            subject,
             model,
             trace,
             network,
@@ -170,10 +169,12 @@ impl World {
         }
         self.pass(WHILE).await?;
         self.heal();
-        if let Some(patch) = self.subject.calm() {
+        if self.stage.cast.all().iter().any(|role| role.subject.calm().is_some()) {
             self.watch_a_period().await?;
             for object in 0..self.plan.objects {
-                self.stage.users.calm(object, patch.clone()).await;
+                if let Some(patch) = self.stage.cast.of(object).subject.calm() {
+                    self.stage.users.calm(object, patch).await;
+                }
             }
         }
         self.come_to_rest().await?;
@@ -202,8 +203,10 @@ impl World {
         self.follow()?;
         self.stage.tick(self.trace.now()).await;
         self.follow()?;
-        if let Some(outside) = &self.stage.outside {
-            outside.check(self.network.has_silent_watch(self.subject.resource()))?;
+        for role in self.stage.cast.all() {
+            if let Some(outside) = &role.outside {
+                outside.check(self.network.has_silent_watch(role.subject.resource()))?;
+            }
         }
         self.stage.check(&self.network)?;
         self.stalls.follow(&self.model, self.checks.changed());
@@ -247,18 +250,22 @@ impl World {
         self.checks.process_starts(&name);
         let alive = Arc::new(AtomicBool::new(true));
         self.stage.started(number, alive.clone());
-        let own = self.stage.outside.as_ref().map(|outside| outside.operator(alive.clone()));
-        let operator = own.as_deref().unwrap_or_else(|| self.subject.operator());
+        let roles = self.stage.cast.all();
+        let own = |outside: &Arc<dyn ExternalService>| outside.operator(alive.clone());
+        let own: Vec<_> = roles.iter().map(|role| role.outside.as_ref().map(own)).collect();
+        let operators =
+            own.iter().zip(roles).map(|(own, role)| own.as_deref().unwrap_or_else(|| role.subject.operator()));
+        let operators: Vec<&dyn Operator> = operators.collect();
         let (client, clock) = (self.model.client_while(alive, &name), self.model.clone());
         let seed = self.plan.seed.wrapping_add(self.starts);
-        let (mut flags, mut ahead) =
-            ([&["--resync-interval=10000h"], self.subject.flags()].concat(), SignedDuration::ZERO);
+        let (mut flags, mut ahead) = (vec!["--resync-interval=10000h"], SignedDuration::ZERO);
+        flags.extend(roles.iter().flat_map(|role| role.subject.flags()));
         flags.extend(self.stage.namespaces.watched.flag());
         if self.plan.replicas > 1 {
             flags.extend(["--leader-elect", "--leader-election-namespace=default"]);
             ahead = SignedDuration::from_millis(Rng::with_seed(seed).i64(-SKEW..SKEW));
         }
-        let process = Harness::start_with_seed(operator, &flags, client, move || clock.now() + ahead, seed);
+        let process = Harness::start_with_seed(&operators, &flags, client, move || clock.now() + ahead, seed);
         self.processes[number] = Some(process);
     }
 
@@ -282,7 +289,8 @@ impl World {
         self.pass(SETTLING).await?;
         self.forget_all().await?;
         let young = self.size_of_processes().await;
-        if old > young + KEPT {
+        let kept = KEPT * i64::try_from(self.stage.cast.all().len()).unwrap_or(1);
+        if old > young + kept {
             return Err(format!("all objects are gone, and {old} bytes are in use; by a young process {young}"));
         }
         Ok(())
@@ -296,7 +304,7 @@ impl World {
             }
         }
         self.pass(FORGETTING).await?;
-        if let Some(object) = self.model.objects(self.subject.resource()).pop() {
+        if let Some((_, object)) = self.stage.cast.objects(&self.model).pop() {
             return Err(format!("{} is still being deleted", object["metadata"]["name"]));
         }
         let scrape = self.processes.iter().flatten().map(Harness::scrape).collect::<String>();
@@ -347,9 +355,10 @@ impl World {
             changes: self.model.changes_after(version),
         };
         for number in self.watched_objects() {
-            let Some(object) = self.stage.users.object(number) else { continue };
-            if object["metadata"]["annotations"][self.stage.users.own("paused")] != "true" {
-                self.subject.judge_period(&object, &period).map_err(|why| format!("object {number}: {why}"))?;
+            let subject = self.stage.cast.of(number).subject;
+            let Some(object) = self.stage.users.object(number).filter(|_| subject.calm().is_some()) else { continue };
+            if object["metadata"]["annotations"][self.stage.users.own(number, "paused")] != "true" {
+                subject.judge_period(&object, &period).map_err(|why| format!("object {number}: {why}"))?;
             }
         }
         Ok(())
@@ -401,18 +410,20 @@ impl World {
     }
 
     fn judge(&self) -> Result<(), String> {
-        checks::no_orphans(self.subject, &self.model)?;
-        let group = self.stage.users.own("");
-        let mut objects = Vec::new();
+        let (cast, users) = (&self.stage.cast, &self.stage.users);
+        checks::no_orphans(cast, &self.model)?;
+        let mut objects = vec![Vec::new(); cast.all().len()];
         for number in self.watched_objects() {
-            if let Some(stored) = self.stage.users.object(number) {
-                let judged = checks::judge(self.subject, &self.model, group.trim_end_matches('/'), &stored);
+            if let Some(stored) = users.object(number) {
+                let group = users.own(number, "");
+                let judged = checks::judge(cast.of(number).subject, &self.model, group.trim_end_matches('/'), &stored);
                 judged.map_err(|why| format!("object {number}: {why}"))?;
-                objects.push(stored);
+                objects[cast.number_of(number)].push(stored);
             }
         }
         let excused = |uid: &str| self.checks.is_excused(uid);
-        self.stage.outside.as_ref().map_or(Ok(()), |outside| outside.judge(&objects, &excused))
+        let outsides = cast.all().iter().map(|role| &role.outside).zip(&objects);
+        outsides.filter_map(|(outside, objects)| Some(outside.as_ref()?.judge(objects, &excused))).collect()
     }
 
     /// The numbers of the objects in namespaces that the operator watches.

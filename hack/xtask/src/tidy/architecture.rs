@@ -6,7 +6,7 @@ use super::{Finding, lines};
 use crate::workspace::File;
 
 /// The crate that lists all operators.
-const REGISTRY: &str = "controller-manager";
+pub(super) const REGISTRY: &str = "controller-manager";
 /// The crate of the end-to-end tests, which use operators as their users do.
 const TESTS: &str = "e2e";
 

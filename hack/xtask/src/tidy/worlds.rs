@@ -1,7 +1,7 @@
 //! Simulated worlds judge an operator by its specification. So their tests use nothing of the code that they judge.
 
 use super::Finding;
-use super::architecture::{operator_crates, reasons};
+use super::architecture::{REGISTRY, operator_crates, reasons};
 use super::manifests::name;
 use super::rust::{code, without_comments};
 use crate::workspace::File;
@@ -16,7 +16,9 @@ pub(super) fn worlds_use_only_the_api(files: &[File]) -> Vec<Finding> {
     for manifest in operator_crates(files) {
         let operator = name(manifest).replace('-', "_");
         let may_use: Vec<&str> = reasons(manifest, MAY_USE).map(|(item, _)| item).collect();
-        for file in files_of_worlds(files, &format!("{}/tests/", manifest.folder())) {
+        // The worlds of the registry have several operators in one process.
+        let folders = [manifest.folder(), &format!("operators/{REGISTRY}")].map(|folder| format!("{folder}/tests/"));
+        for file in files_of_worlds(files, &folders) {
             for (line, item) in items(&code(&file.text), &operator) {
                 // Types of the root are those of the API, and those that build the controller.
                 let is_allowed = item.starts_with(char::is_uppercase) || item == API || may_use.contains(&&*item);
@@ -33,19 +35,32 @@ pub(super) fn worlds_use_only_the_api(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// The files of the tests that play worlds, and those that they take from other tests with `#[path]`.
-fn files_of_worlds<'a>(files: &'a [File], tests: &str) -> Vec<&'a File> {
+/// The files of the tests in these folders that play worlds, and those that they take from other tests with `#[path]`.
+fn files_of_worlds<'a>(files: &'a [File], folders: &[String]) -> Vec<&'a File> {
     let is_one = |file: &File| {
-        let inside = file.path.strip_prefix(tests);
-        file.is("rs") && inside.is_some_and(|path| path.starts_with("simulation"))
+        let mut inside = folders.iter().filter_map(|folder| file.path.strip_prefix(folder.as_str()));
+        file.is("rs") && inside.any(|path| path.starts_with("simulation"))
     };
     let mut taken = Vec::new();
     for file in files.iter().filter(|file| is_one(file)) {
         let text = without_comments(&file.text);
         let paths = text.split("#[path = \"").skip(1).filter_map(|after| after.split('"').next());
-        taken.extend(paths.map(|path| format!("{}/{path}", file.folder())));
+        taken.extend(paths.map(|path| resolved(&format!("{}/{path}", file.folder()))));
     }
     files.iter().filter(|file| is_one(file) || taken.contains(&file.path)).collect()
+}
+
+/// The path without `..`.
+fn resolved(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
 }
 
 /// The items at the root of this crate that the code names, each with its line. `*` stands for all of them.
@@ -109,6 +124,8 @@ mod tests {
                      A, AOperator, api::v1::ASpec, client::{Client, desired},\n    desired::{self, Child}, timing,\n};\n\
                      fn f() { a_operator::course::next(); not_a_operator::course(); }\nuse a_operator as all;\n\
                      use a_operator::*;\nuse a_operator::AOperator;\n";
+        let together = "#[path = \"../../a-operator/tests/in_memory/shared.rs\"]\nmod shared;\nuse a_operator::AOperator;\n\
+                        use b_operator::desired;\n";
         let files = [
             (
                 "operators/a-operator/Cargo.toml",
@@ -118,14 +135,19 @@ mod tests {
             ("operators/a-operator/tests/simulation/judge.rs", "use a_operator::status::Status;\n"),
             ("operators/a-operator/tests/in_memory/shop.rs", "\nuse a_operator::known;\n"),
             ("operators/a-operator/tests/in_memory/other.rs", "use a_operator::known;\n"),
+            ("operators/a-operator/tests/in_memory/shared.rs", "use a_operator::known;\n"),
             ("operators/b-operator/Cargo.toml", ""),
             ("operators/b-operator/tests/simulation.rs", "use b_operator::{BOperator, declare};\n"),
+            ("operators/controller-manager/tests/simulation.rs", together),
+            ("operators/controller-manager/tests/registry.rs", "use b_operator::desired;\n"),
         ];
         let of_a = [6, 6, 8, 9, 10].map(|line| format!("operators/a-operator/tests/simulation.rs:{line}"));
         let others = [
             "operators/a-operator/tests/simulation/judge.rs:1",
             "operators/a-operator/tests/in_memory/shop.rs:2",
+            "operators/a-operator/tests/in_memory/shared.rs:1",
             "operators/b-operator/tests/simulation.rs:1",
+            "operators/controller-manager/tests/simulation.rs:4",
         ];
         assert_eq!(found(worlds_use_only_the_api, &files), [&of_a[..], &others.map(str::to_owned)].concat());
     }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{namespaces::Watched, toy::Toy};
+use crate::{namespaces::Watched, toy};
 
 fn checks(model: &Model, watched: Watched) -> Checks {
     for namespace in crate::users::NAMESPACES {
@@ -11,7 +11,7 @@ fn checks(model: &Model, watched: Watched) -> Checks {
     }
     let namespaces = WatchedNamespaces::new(watched, model);
     namespaces.tick(Duration::ZERO);
-    Checks::new(model, &Toy, None, Arc::new(namespaces), Trace::new(), false)
+    Checks::new(model, &toy::cast(true), Arc::new(namespaces), Trace::new(), false)
 }
 
 /// Stores the object `a` with this status. Returns its uid.
@@ -93,4 +93,22 @@ async fn stalls_are_not_judged_in_a_namespace_that_is_not_watched() {
     assert!(checks.namespaces.leave("shop", Duration::MAX));
     checks.namespaces.tick(Duration::ZERO);
     assert_eq!(checks.check_stalls(&stalls, true), Ok(()), "the operator may not write there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_that_one_operator_takes_from_another_is_found() {
+    let checks = checks(&Model::new(), Watched::All);
+    let of = |kind: &str| {
+        let owner = json!({"controller": true, "kind": kind});
+        Some(Arc::new(json!({"metadata": {"ownerReferences": [owner]}})))
+    };
+    let write = |before, after| {
+        let (resource, key, writer) = ("deployments.apps".into(), "shop/a".into(), "operator-0".into());
+        checks.check_owner(&Change { version: 1, resource, key, before, after, writer })
+    };
+    assert_eq!(write(of("Job"), of("Job")), Ok(()));
+    assert_eq!(write(of("CronJob"), of("CronJob")), Ok(()), "the other operator runs in the same process");
+    let found = write(of("Job"), of("CronJob")).expect_err("the owner has changed");
+    assert!(found.starts_with("the operator has taken the child of another"), "{found}");
+    assert!(write(of("Widget"), of("Widget")).is_err(), "no operator of the process owns it");
 }
