@@ -33,7 +33,7 @@ pub fn answer(webhooks: &[Webhook], path: &str, body: &[u8]) -> Result<Reply, St
 ///
 /// # Errors
 ///
-/// All long reviews together may not need as much; the reason.
+/// It is more than all long reviews together may need; the reason.
 pub(crate) fn weigh(path: &str, body: &[u8]) -> Result<u32, String> {
     let weight = if path == CONVERT { weight::of_conversion(body) } else { weight::of_admission(body) };
     u32::try_from(weight).ok().filter(|_| weight <= LONG_REVIEWS).ok_or_else(|| {

@@ -165,6 +165,7 @@ mod tests {
         fs::create_dir(chart.join("files")).unwrap();
         fs::write(chart.join("files/webhooks.yaml"), WEBHOOKS).unwrap();
         let (with, disabled) = (render(&json!({})), render(&json!({"enabled": false})));
+        assert_eq!(render(&Value::Null).objects, with.objects, "--reuse-values keeps the values of an earlier chart");
 
         let own = format!("{RELEASE}-webhooks");
         let kinds = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Service"];

@@ -13,12 +13,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- /*
 The webhook configurations as JSON, in an object with the key `items`: those that follow from the code, with the names of the release.
-They are none if the code declares no webhook, or webhooks are disabled. With a list of namespaces, they hold in these alone.
+They are none if the code declares no webhook, or webhooks are disabled. With a list of namespaces, they hold in these alone. A missing
+value is `true`: with --reuse-values, an upgrade has the values of an earlier chart.
 */}}
 {{- define "webhooks" -}}
 {{- $root := . -}}
 {{- $items := list -}}
-{{- $documents := ternary (.Files.Get "files/webhooks.yaml") "" .Values.webhooks.enabled -}}
+{{- $values := ternary dict .Values.webhooks (kindIs "invalid" .Values.webhooks) -}}
+{{- $documents := ternary "" (.Files.Get "files/webhooks.yaml") (eq (toString $values.enabled) "false") -}}
 {{- range $document := splitList "\n---\n" $documents -}}
 {{- $configuration := fromYaml $document -}}
 {{- if $configuration.kind -}}
