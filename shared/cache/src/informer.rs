@@ -17,6 +17,7 @@ use crate::{
     namespaces::Namespaces,
     object::{ObjectKey, Uid},
     observed::Observed,
+    selection::Selection,
     store::{Delta, Observation, Store, Writer},
 };
 
@@ -240,17 +241,12 @@ impl<R: Representation> Informer<R> {
 
     /// Lists and watches until `stop`: the whole cluster in one watch, or one watch for each named namespace. Objects of a
     /// cluster-scoped kind are in no namespace, so one watch reads them all.
-    pub async fn run(
-        self: Arc<Self>,
-        client: Client,
-        mut random: Rng,
-        selector: Option<String>,
-        stop: CancellationToken,
-    ) {
+    pub async fn run(self: Arc<Self>, client: Client, mut random: Rng, selection: Selection, stop: CancellationToken) {
         let _end = ClearSubscribers(&self);
         let scopes = self.namespaces.scopes(R::Kind::IS_NAMESPACED);
         self.health.begin(&scopes);
-        self.store.watch(&scopes, selector.is_some());
+        let selector = selection.selector();
+        self.store.watch(&scopes, selection);
         *self.listed.get() = vec![None; scopes.len()];
         let watches = scopes.iter().enumerate().map(|(index, scope)| {
             let connection = WatchConnection::new(self.health.clone(), index);

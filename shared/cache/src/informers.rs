@@ -17,7 +17,7 @@ use crate::{
     decode::{Full, Projected, Representation},
     informer::{Informer, InformerHealth, RestoreAlarm},
     namespaces::Namespaces,
-    object::MANAGED_BY,
+    selection::Selection,
 };
 
 /// The registry of informers. Getting one does no I/O; [`Informers::start`] runs them all.
@@ -43,7 +43,7 @@ struct Entry {
 
 /// The task of one informer. It runs until the token that stops it.
 pub type InformerTask = Pin<Box<dyn Future<Output = ()> + Send>>;
-type RunInformer = Box<dyn FnOnce(Client, Rng, Option<String>, CancellationToken) -> InformerTask + Send>;
+type RunInformer = Box<dyn FnOnce(Client, Rng, Selection, CancellationToken) -> InformerTask + Send>;
 
 impl Informers {
     /// A registry of informers that hold objects of these namespaces.
@@ -94,10 +94,12 @@ impl Informers {
         entries
             .into_iter()
             .map(|entry| {
-                let operators: Vec<String> = entry.managed_by.into_iter().collect();
-                let managed = || format!("{MANAGED_BY} in ({})", operators.join(","));
-                let selector = entry.selector.or_else(|| (!entry.is_whole).then(managed));
-                let task = (entry.run)(client.clone(), random.fork(), selector, stop.clone());
+                let selection = match entry.selector {
+                    Some(selector) => Selection::Labels(selector),
+                    None if entry.is_whole => Selection::All,
+                    None => Selection::ManagedBy(entry.managed_by),
+                };
+                let task = (entry.run)(client.clone(), random.fork(), selection, stop.clone());
                 (entry.health.clone(), (format!("informer of {}", entry.health.kind), task))
             })
             .unzip()
@@ -111,8 +113,8 @@ impl Informers {
             let entry = Entry {
                 health: informer.health.clone(),
                 informer,
-                run: Box::new(move |client, random, selector, stop| {
-                    Box::pin(running.run(client, random, selector, stop))
+                run: Box::new(move |client, random, selection, stop| {
+                    Box::pin(running.run(client, random, selection, stop))
                 }),
                 managed_by: BTreeSet::new(),
                 is_whole: false,

@@ -23,6 +23,7 @@ mod namespaces;
 mod object;
 mod observed;
 pub mod owned;
+mod selection;
 mod store;
 
 pub use decode::{
@@ -36,6 +37,7 @@ pub use namespaces::{Namespaces, SelectedNamespaces};
 pub use object::{
     AppLabels, Head, INSTANCE, MANAGED_BY, ManagedFields, Metadata, NAME, ObjectKey, OwnerReference, Uid, field_manager,
 };
+pub use selection::Selection;
 pub use store::{Delta, Known, Store, Values, Verified, Writer};
 
 /// The examples of the README, which compile.

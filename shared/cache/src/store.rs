@@ -16,6 +16,7 @@ use crate::{
     decode::{AppKey, CachedMeta, Content, Decoded, Owner, Representation, Undecodable},
     object::{ObjectKey, Uid},
     owned::Fingerprint,
+    selection::Selection,
 };
 
 mod index;
@@ -51,8 +52,8 @@ struct State<I> {
     gone: HashMap<Uid, Gone>,
     /// The progress of each watch: one for each watched namespace, or one for all namespaces.
     watches: Vec<Progress>,
-    /// Whether the watches select objects by labels.
-    are_selective: bool,
+    /// Which objects the watches deliver.
+    selection: Selection,
 }
 
 /// An object that we deleted.
@@ -134,7 +135,7 @@ impl<R: Representation> Default for Store<R> {
             undecodable: HashMap::new(),
             gone: HashMap::new(),
             watches: vec![Progress::of("")],
-            are_selective: false,
+            selection: Selection::All,
         };
         Self { state: RwLock::new(state) }
     }
@@ -158,12 +159,12 @@ impl<R: Representation> Store<R> {
         }
     }
 
-    /// Sets the watched scopes: one watch for each namespace. An empty name means all namespaces. `are_selective` says whether
-    /// the watches select objects by labels.
-    pub fn watch(&self, scopes: &[String], are_selective: bool) {
+    /// Sets the watched scopes: one watch for each namespace. An empty name means all namespaces. `selection` says which objects
+    /// the watches deliver.
+    pub fn watch(&self, scopes: &[String], selection: Selection) {
         let mut state = self.write();
         state.watches = scopes.iter().map(|scope| Progress::of(scope)).collect();
-        state.are_selective = are_selective;
+        state.selection = selection;
     }
 
     /// Stores an object from a watch event.
@@ -222,8 +223,9 @@ impl<R: Representation> Store<R> {
         let contradicts =
             state.objects.get(&decoded.key).is_some_and(|old| had_version(old) && !same::<R>(old, decoded));
         let delta = state.upsert::<R>(decoded);
-        // The watch will not deliver an object that it does not select, and this one may have lost its labels to a policy.
-        if (!state.are_selective || decoded.meta.app.is_some())
+        // The watch will not deliver an object that it does not select: that of another operator or tool, which a reconciler has
+        // read, or one whose label a policy has changed.
+        if state.selection.selects(&decoded.meta)
             && let Some(progress) = state.watch_of_mut(&decoded.key)
         {
             progress.expect(decoded.meta.version, &decoded.key);
@@ -236,7 +238,9 @@ impl<R: Representation> Store<R> {
     /// `ended` is now if the object does not exist any more, and `None` if it may exist for a while.
     pub fn observe_gone(&self, key: &ObjectKey, uid: Uid, ended: Option<Instant>) -> Option<Delta<R::Item>> {
         let mut state = self.write();
-        state.objects.get(key).filter(|slot| slot.meta.uid == uid)?;
+        let slot = state.objects.get(key).filter(|slot| slot.meta.uid == uid)?;
+        // The watch will not deliver the deletion of an object that it does not select.
+        let ended = ended.filter(|_| state.selection.selects(&slot.meta));
         state.gone.insert(uid, Gone { namespace: key.namespace.clone(), ended });
         state.remove(key)
     }

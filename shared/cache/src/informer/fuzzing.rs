@@ -96,8 +96,12 @@ fn fuzz_watch_frames() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
             runtime.expect("a runtime").block_on(async {
                 let informer = Arc::new(Informer::<Projected<Pod>>::new(Namespaces::All, Arc::default()));
-                let running =
-                    informer.clone().run(api_server(frames.to_vec()), Rng::new(), None, CancellationToken::new());
+                let running = informer.clone().run(
+                    api_server(frames.to_vec()),
+                    Rng::new(),
+                    Selection::All,
+                    CancellationToken::new(),
+                );
                 let running = tokio::spawn(running);
                 sleep(Duration::from_mins(2)).await;
                 assert!(!running.is_finished(), "the informer has ended");

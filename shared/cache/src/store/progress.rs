@@ -91,7 +91,10 @@ impl Progress {
         if self.expected.get(&version).is_some_and(|expected| Some(expected) == key) {
             self.expected.remove(&version);
         }
-        if let Some((&lost, _)) = self.expected.range(..=version).next() {
+        // Some storage lets a bookmark overtake the event of the same version (k3s-io/kine#602).
+        if let Some((&lost, _)) = self.expected.first_key_value()
+            && (lost < version || (lost == version && key.is_some()))
+        {
             let back = WentBack::Write { lost, now: version };
             self.lost = Some(back);
             return Err(back);

@@ -124,7 +124,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
                 Ok(answer) => {
                     self.controller.children.wrote(requests.kind(), Written::Deleted);
                     self.controller.recent.deleted(&self.reconciliation.key, requests.kind(), &key.name);
-                    self.note_removed::<C>(requests, key, uid, is_status(&answer));
+                    self.note_removed::<C>(requests, key, uid, has_ended(&answer));
                     return Ok(true);
                 }
                 Err(error) if error.class() == Class::NotFound => {
@@ -157,17 +157,34 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 }
 
-/// Whether the answer to a deletion is a Status. Then the object does not exist any more. Otherwise the answer is the object, and
-/// a finalizer or a grace period keeps it.
-fn is_status(answer: &str) -> bool {
-    serde_json::from_str::<TypeMeta>(answer).is_ok_and(|answer| answer.kind == "Status")
+/// Whether the answer to a deletion says that the object does not exist any more. For most kinds it is a Status then. For some,
+/// such as Services, it is the object as it was. If a finalizer or a grace period keeps the object, the answer is the object with
+/// the time of its deletion.
+fn has_ended(answer: &str) -> bool {
+    let is_status = serde_json::from_str::<TypeMeta>(answer).is_ok_and(|answer| answer.kind == "Status");
+    is_status || serde_json::from_str::<Head<'_>>(answer).is_ok_and(|head| head.metadata.deletion_timestamp.is_none())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn answer_to_a_deletion_tells_whether_the_object_has_ended() {
+        let service = |metadata: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
+        for (answer, expected) in [
+            (json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success"}), true),
+            (service(json!({"name": "a"})), true),
+            (
+                service(json!({"name": "a", "deletionTimestamp": "2026-11-22T00:00:00Z", "finalizers": ["theirs"]})),
+                false,
+            ),
+        ] {
+            assert_eq!(has_ended(&answer.to_string()), expected, "{answer}");
+        }
+    }
 
     #[test]
     fn only_a_child_of_this_object_is_ours() {
