@@ -53,7 +53,8 @@ struct Bug {
     /// What goes wrong.
     name: String,
     kind: Kind,
-    /// The operators whose worlds look for the bug, one after the other, until one finds it. They share the time.
+    /// The operators whose worlds look for the bug, one after the other, until one finds it. They share the time. In the worlds
+    /// of `controller-manager`, several operators run in each process.
     operators: Vec<String>,
     edits: Vec<Edit>,
 }
@@ -181,8 +182,9 @@ fn look_for(copy: &CheckoutCopy, bug: &Bug, time: Duration) -> Result<Vec<Search
     let limit = share(time, bug.operators.len());
     let mut searches = Vec::new();
     for operator in &bug.operators {
-        let mut worlds = copy.test_program(&format!("{operator}-operator"), "simulation")?;
-        worlds.args([simulate::TEST, "--nocapture"]).env("RUST_BACKTRACE", "0");
+        let (package, test) = simulate::test_of(operator);
+        let mut worlds = copy.test_program(&package, "simulation")?;
+        worlds.args([test, "--nocapture"]).env("RUST_BACKTRACE", "0");
         worlds.env("SIMULATE_SECONDS", limit.as_secs().to_string()).env("SIMULATE_SHRINK_SECONDS", "0");
         let begun = Instant::now();
         let mut child = worlds.stderr(copy.log("worlds")?).stdout(Stdio::null()).spawn()?;
@@ -300,7 +302,7 @@ mod tests {
                 edit.seed(folder.path()).unwrap_or_else(|error| panic!("{}: {error:#}", bug.name));
             }
             for operator in &bug.operators {
-                assert!(simulate::operators().unwrap().contains(operator), "{}: {operator} has no worlds", bug.name);
+                assert!(simulate::choices().unwrap().contains(operator), "{}: {operator} has no worlds", bug.name);
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::report::Outcome;
 use crate::workspace;
 
 /// The test in each operator's `tests/simulation.rs` that plays the worlds.
-pub(crate) const TEST: &str = "every_world_ends_as_specified";
+const TEST: &str = "every_world_ends_as_specified";
 
 /// The package of the operators of unusual shapes. Its worlds are played with those of the other operators at night.
 const EXAMPLES: &str = "example-operators";
@@ -55,12 +55,11 @@ pub(crate) struct Args {
 pub(crate) fn play_for(minutes: u64) -> Result<Outcome> {
     let args = |every_cell| Args { minutes: Some(minutes), every_cell, ..Args::default() };
     let mut succeeded = true;
-    for name in operators()? {
-        succeeded &= play(&format!("{name}-operator"), TEST, &args(true))?;
+    for name in choices()? {
+        let (package, test) = test_of(&name);
+        succeeded &= play(&package, test, &args(name != TOGETHER))?;
     }
-    for package in [TOGETHER, EXAMPLES] {
-        succeeded &= play(package, TESTS_OF_SEVERAL, &args(false))?;
-    }
+    succeeded &= play(EXAMPLES, TESTS_OF_SEVERAL, &args(false))?;
     if !succeeded {
         bail!("a world did not end as specified, or a disturbance never had an effect; see above");
     }
@@ -68,19 +67,15 @@ pub(crate) fn play_for(minutes: u64) -> Result<Outcome> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let mut all = operators()?;
-    all.push(TOGETHER.to_owned());
+    let all = choices()?;
     let chosen: Vec<&String> = all.iter().filter(|name| args.operator.as_ref().is_none_or(|it| it == *name)).collect();
     if chosen.is_empty() {
         bail!("{:?} has no worlds; choose one of {}", args.operator.as_deref().unwrap_or_default(), all.join(", "));
     }
     let mut succeeded = true;
     for name in chosen {
-        succeeded &= if name == TOGETHER {
-            play(TOGETHER, TESTS_OF_SEVERAL, args)?
-        } else {
-            play(&format!("{name}-operator"), TEST, args)?
-        };
+        let (package, test) = test_of(name);
+        succeeded &= play(&package, test, args)?;
     }
     Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -95,8 +90,13 @@ fn play(package: &str, test: &str, args: &Args) -> Result<bool> {
     Ok(worlds.status()?.success())
 }
 
-/// The operators whose worlds can be played.
-pub(crate) fn operators() -> Result<Vec<String>> {
+/// The package with the worlds of this choice, and the test there that plays them.
+pub(crate) fn test_of(choice: &str) -> (String, &'static str) {
+    if choice == TOGETHER { (TOGETHER.to_owned(), TESTS_OF_SEVERAL) } else { (format!("{choice}-operator"), TEST) }
+}
+
+/// Whose worlds can be played: those of each operator, and last those of several in one process.
+pub(crate) fn choices() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(workspace::root().join("operators"))? {
         let entry = entry?;
@@ -105,6 +105,7 @@ pub(crate) fn operators() -> Result<Vec<String>> {
         }
     }
     names.sort();
+    names.push(TOGETHER.to_owned());
     Ok(names)
 }
 
@@ -175,6 +176,9 @@ mod tests {
 
     #[test]
     fn operators_with_worlds_are_found() {
-        assert!(operators().expect("a list").iter().any(|name| name == "memcached"));
+        let choices = choices().expect("a list");
+        assert!(choices.iter().any(|name| name == "memcached") && choices.ends_with(&[TOGETHER.to_owned()]));
+        assert_eq!(test_of("memcached"), ("memcached-operator".to_owned(), TEST));
+        assert_eq!(test_of(TOGETHER), (TOGETHER.to_owned(), TESTS_OF_SEVERAL));
     }
 }

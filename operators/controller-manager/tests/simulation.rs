@@ -2,6 +2,12 @@
 //! lease, the limit of requests, the recorder of events and the registry of metrics. The judge of each operator is that of its own
 //! worlds.
 
+#[path = "../../crontab-operator/tests/simulation/subject.rs"]
+mod crontab;
+#[path = "../../flightticket-operator/tests/simulation/subject.rs"]
+mod flightticket;
+#[path = "../../foo-operator/tests/simulation/subject.rs"]
+mod foo;
 #[path = "../../helloapp-operator/tests/simulation/subject.rs"]
 mod helloapp;
 #[path = "../../memcached-operator/tests/simulation/subject.rs"]
@@ -11,20 +17,32 @@ use std::time::Duration;
 
 use simulation::{Campaign, Plan, Subject};
 
-use crate::{helloapp::HelloApp, memcached::Memcached};
+use crate::{crontab::CronTab, flightticket::FlightTicket, foo::Foo, helloapp::HelloApp, memcached::Memcached};
 
-/// Two operators with children of the same kinds.
-const TWO: [&dyn Subject; 2] = [&HelloApp, &Memcached];
+/// The seed of a world chooses which of them run together.
+const ALL: [&dyn Subject; 5] = [&CronTab, &FlightTicket, &Foo, &HelloApp, &Memcached];
 /// How long a usual run simulates worlds from a fresh seed.
 const USUAL: Duration = Duration::from_secs(5);
 
 #[test]
-fn every_world_of_two_operators_ends_as_specified() {
-    Campaign::from_env(USUAL).run(TWO);
+fn every_world_of_several_operators_ends_as_specified() {
+    Campaign::from_env(USUAL).run(ALL);
+}
+
+/// Objects belong to the operators in turn, so another choice or order would play another world.
+#[test]
+fn saved_world_has_the_operators_that_it_names_in_their_order() {
+    let operators = ["memcached", "foo"].map(str::to_owned).to_vec();
+    let saved = Plan { operators, objects: 2, ..Plan::scripted(7, &[]) }.to_lines();
+    let played = saved.parse::<Plan>().expect("a plan").play(ALL);
+    assert_eq!(played.failure, None);
+    let has = |text: &str| played.trace.iter().any(|line| line.text.starts_with("= ") && line.text.contains(text));
+    assert!(has(" memcacheds.memcached.cache.example.com shop/a created "));
+    assert!(has(" foos.samplecontroller.k8s.io shop/b created "));
 }
 
 /// Finds any dependency on hash order, random numbers or clocks, which differ from run to run.
 #[test]
-fn the_same_seed_gives_the_same_trace_of_two_operators() {
-    Plan::of_several(fastrand::u64(..1_000_000), TWO.len()).is_repeatable(TWO);
+fn the_same_seed_gives_the_same_trace_of_several_operators() {
+    Plan::of_some(fastrand::u64(..1_000_000), ALL).is_repeatable(ALL);
 }

@@ -65,8 +65,8 @@ impl Campaign {
     ///
     /// # Panics
     ///
-    /// When a world fails. The message has the seed, the shortest list of disturbances that still fails, and the end of the
-    /// trace. Also when `SIMULATE_TABLE` is `every cell` and a disturbance had no effect.
+    /// When a world fails. The message has the seed, the operators, the shortest list of disturbances that still fails, and the
+    /// end of the trace. Also when `SIMULATE_TABLE` is `every cell` and a disturbance had no effect.
     pub fn run(&self, subjects: impl Into<Subjects>) {
         let subjects = subjects.into();
         if let Some(file) = std::env::var_os("SIMULATE_WORLD") {
@@ -91,7 +91,7 @@ impl Campaign {
                 if number >= self.worlds || failed {
                     return;
                 }
-                let plan = Plan::of_several(first + number, subjects.count());
+                let plan = Plan::of_some(first + number, subjects.clone());
                 let played = plan.play(subjects.clone());
                 sum.lock().add(&played, begun);
                 if played.failure.is_some() {
@@ -233,7 +233,7 @@ fn row(sum: &Sum, act: Act) -> String {
 
 /// Describes a failure, with the shortest list of disturbances that repeats it.
 fn explain(plan: &Plan, played: Played, subjects: &Subjects) -> String {
-    let name = subjects.name();
+    let name = subjects.chosen(&plan.operators).name();
     eprintln!("{name}: seed {} fails; looking for the shortest list of disturbances that still fails", plan.seed);
     let first = played.failure.clone().unwrap_or_default();
     let (plan, played) =
@@ -244,7 +244,7 @@ fn explain(plan: &Plan, played: Played, subjects: &Subjects) -> String {
     save("SIMULATE_SAVE", &plan.to_lines(), "the shortest world", &mut lines);
     save("SIMULATE_TRACE", &text(&played.trace, usize::MAX), "the whole trace", &mut lines);
     format!(
-        "seed {}: {first}\n\nWith these disturbances alone: {failure}\n\n{plan}\nThe end of the trace:\n{lines}\n\
+        "seed {} of {name}: {first}\n\nWith these disturbances alone: {failure}\n\n{plan}\nThe end of the trace:\n{lines}\n\
          SIMULATE_SEED={} repeats it; SIMULATE_TRACE=FILE writes the whole trace, and SIMULATE_SAVE=FILE a world that \
          SIMULATE_WORLD=FILE plays again.",
         plan.seed, plan.seed

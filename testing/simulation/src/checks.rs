@@ -17,7 +17,7 @@ use crate::{
     objects::{is_about_leadership, owner, text},
     stalls::Stalls,
     subject::Subject,
-    subjects::Cast,
+    subjects::{Cast, Role},
     terms::Terms,
     trace::Trace,
 };
@@ -370,8 +370,10 @@ impl Checks {
             let owner = owner(child);
             let is_remembered =
                 self.objects.get(&owner).is_some_and(|(subject, object)| subject.remembers(object, child));
-            let is_over =
-                change.writer.starts_with(OPERATOR) && cast.all().iter().any(|role| role.subject.happens_once(child));
+            let kind = &child["metadata"]["ownerReferences"][0]["kind"];
+            let is_of = |role: &&Role| *kind == *role.subject.kind().1;
+            let happens_once = || cast.all().iter().find(is_of).is_some_and(|role| role.subject.happens_once(child));
+            let is_over = change.writer.starts_with(OPERATOR) && happens_once();
             if is_remembered || is_over {
                 self.made.insert((change.resource.clone(), change.key.clone(), owner));
             }

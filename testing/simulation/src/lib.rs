@@ -6,11 +6,11 @@
 //! the end, when the world has come to rest, [`Subject::judge`] checks the cluster, without the operator's code. The same seed and
 //! the same build give the same trace, byte by byte, so a seed repeats a failure.
 //!
-//! Reading order: [`Subject`] is what the world must know about an operator, and [`Subjects`] are the operators that run together
-//! in each process: one, or several as in the shipped program. `disturbance` lists what may happen, and `plan` determines when.
-//! `world` plays a plan on a `stage` with `users`, `namespaces`, `controllers`, `policies` and `contests`, over the `network`.
-//! `checks` and the subject find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list of
-//! disturbances that still fails.
+//! Reading order: [`Subject`] is what the world must know about an operator, and [`Subjects`] are the operators of a test: one, or
+//! several of which some run together in each process, as in the shipped program. `disturbance` lists what may happen, and `plan`
+//! determines when. `world` plays a plan on a `stage` with `users`, `namespaces`, `controllers`, `policies` and `contests`, over
+//! the `network`. `checks` and the subject find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list
+//! of disturbances that still fails.
 
 mod campaign;
 mod checks;

@@ -10,6 +10,7 @@ use crate::{
     disturbance::{Act, Disturbance, Phase, milliseconds},
     namespaces::Watched,
     network::Effects,
+    subjects::Subjects,
     trace::Line,
 };
 
@@ -18,6 +19,9 @@ use crate::{
 pub struct Plan {
     /// Draws everything that the other fields leave open.
     pub seed: u64,
+    /// The names of the operators that run together in each process, in this order. Empty: all that [`play`](Self::play) gets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operators: Vec<String>,
     /// Number of objects that users work with. Several operators in one process have them in turn.
     pub objects: usize,
     /// Number of processes. Several processes elect a leader.
@@ -62,6 +66,12 @@ fn new_year() -> Timestamp {
 /// clocks move by half an hour.
 const CHANGES_OF_TIME: [i64; 4] = [1_774_746_000, 1_792_890_000, 1_775_314_800, 1_791_041_400];
 
+/// How many operators share a process, in worlds of several. Half of these worlds have two: what goes wrong between more of them
+/// mostly goes wrong between two as well.
+const TOGETHER: [usize; 6] = [2, 2, 2, 3, 4, usize::MAX];
+/// A world of several operators has at most this many objects, or one for each operator: more only make it slower.
+const MOST_OBJECTS: usize = 6;
+
 impl Played {
     /// How often this disturbance had an effect.
     pub fn effects_of(&self, act: Act) -> u64 {
@@ -82,18 +92,25 @@ impl Plan {
         };
         let disturbances = acts.iter().map(act).collect();
         let (starts, watched, pace) = (new_year(), Watched::All, Duration::from_millis(500));
-        Self { seed, objects: 1, replicas: 1, starts, watched, pace, disturbances }
+        Self { seed, operators: Vec::new(), objects: 1, replicas: 1, starts, watched, pace, disturbances }
     }
 
-    /// Draws the plan of a seed.
+    /// Draws the plan of a seed, for one operator.
     pub fn of(seed: u64) -> Self {
-        Self::of_several(seed, 1)
+        Self::draw(seed, &[])
     }
 
-    /// Draws the plan of a seed, with objects for this number of operators.
-    pub fn of_several(seed: u64, operators: usize) -> Self {
+    /// Draws the plan of a seed, in which two or more of these operators run together. If there is only one, this is the same as
+    /// [`of`](Self::of).
+    pub fn of_some(seed: u64, subjects: impl Into<Subjects>) -> Self {
+        Self::draw(seed, &subjects.into().names())
+    }
+
+    fn draw(seed: u64, all: &[&str]) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let objects = operators * rng.usize(1..4);
+        let operators = draw_together(all, &mut rng);
+        let count = operators.len().max(1);
+        let objects = count * rng.usize(1..4).min(MOST_OBJECTS / count).max(1);
         let pace = Duration::from_millis([0, 500, 2_000, 15_000][rng.usize(..4)]);
         let length = Duration::from_mins(rng.u64(3..30));
         let disturbances = Disturbance::draw(&mut rng, length, objects);
@@ -105,8 +122,20 @@ impl Plan {
             new_year()
         };
         let watched = Watched::draw(&mut rng);
-        Self { seed, objects, replicas, starts, watched, pace, disturbances }
+        Self { seed, operators, objects, replicas, starts, watched, pace, disturbances }
     }
+}
+
+/// Draws which of these operators share a process, in their order. Returns nothing if there is no choice.
+fn draw_together(all: &[&str], rng: &mut Rng) -> Vec<String> {
+    if all.len() < 2 {
+        return Vec::new();
+    }
+    let mut places: Vec<usize> = (0..all.len()).collect();
+    rng.shuffle(&mut places);
+    places.truncate(TOGETHER[rng.usize(..TOGETHER.len())]);
+    places.sort_unstable();
+    places.into_iter().map(|place| all[place].to_owned()).collect()
 }
 
 impl Plan {
@@ -139,7 +168,10 @@ impl FromStr for Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { objects, replicas, starts, watched, pace, .. } = self;
+        let Self { operators, objects, replicas, starts, watched, pace, .. } = self;
+        if !operators.is_empty() {
+            write!(f, "{} in each process, ", operators.join(" and "))?;
+        }
         write!(f, "{objects} objects, {replicas} replicas, pods are ready after {pace:?}, from {starts}")?;
         writeln!(f, ", watched namespaces: {watched:?}")?;
         self.disturbances.iter().try_for_each(|disturbance| writeln!(f, "{disturbance}"))
@@ -148,11 +180,38 @@ impl fmt::Display for Plan {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn plan_round_trips_through_text() {
-        let plan = Plan::of(fastrand::u64(..));
-        assert_eq!(plan.to_lines().parse::<Plan>().expect("a plan"), plan);
+        let of_one_and_of_some: [&[&str]; 2] = [&[], &["a", "b", "c"]];
+        for all in of_one_and_of_some {
+            let plan = Plan::draw(fastrand::u64(..), all);
+            assert_eq!(plan.to_lines().parse::<Plan>().expect("a plan"), plan);
+        }
+    }
+
+    #[test]
+    fn plan_names_the_operators_that_share_a_process() {
+        let of_one = Plan::draw(7, &["a"]);
+        assert!(of_one == Plan::of(7) && !of_one.to_lines().contains("operators"), "{of_one}");
+        let of_two = Plan::draw(7, &["a", "b"]);
+        assert_eq!(of_two.operators, ["a", "b"]);
+        assert!(of_two.to_string().starts_with("a and b in each process, "), "{of_two}");
+    }
+
+    #[test]
+    fn seeds_draw_all_combinations_of_operators_and_an_object_for_each() {
+        let mut drawn = BTreeSet::new();
+        for seed in 0..1_000 {
+            let Plan { operators, objects, .. } = Plan::draw(seed, &["a", "b", "c", "d", "e"]);
+            let each = objects / operators.len();
+            let is_right = objects.is_multiple_of(operators.len()) && (1..=3).contains(&each);
+            assert!(is_right, "{objects} objects of {operators:?}");
+            drawn.insert(operators);
+        }
+        assert_eq!(drawn.len(), 26, "{drawn:?}");
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     disturbance::{Act, Phase},
     network::{Network, OPERATOR},
     objects::text,
-    subjects::Cast,
+    subjects::{Cast, Role},
     trace::Trace,
 };
 
@@ -194,8 +194,8 @@ fn is_cause(change: &Change) -> bool {
 /// What a policy does to each child of a kind.
 #[derive(Debug, Clone, PartialEq)]
 enum Rewrite {
-    /// It changes a field that the operator sets.
-    Merge(Value),
+    /// It changes a field that an operator sets: in the children of owners of this kind, or in all.
+    Merge(Option<&'static str>, Value),
     /// It sets `imagePullPolicy`, as the admission plugin `AlwaysPullImages` does.
     PullPolicy,
     /// It adds a toleration.
@@ -214,10 +214,18 @@ impl Rewrite {
             2 => Self::MemoryLimit,
             3 => Self::Annotations,
             _ => {
-                // A policy does not know the owners of children, so the first operator with such children says what it changes.
-                let maker = cast.all().iter().find(|role| role.subject.children().contains(&resource));
-                let patch = maker.and_then(|role| role.subject.damage(resource, rng));
-                Self::Merge(patch.unwrap_or_else(|| json!({})))
+                let is_maker = |role: &&Role| role.subject.children().contains(&resource);
+                let makers: Vec<&Role> = cast.all().iter().filter(is_maker).collect();
+                let (maker, owner) = match &makers[..] {
+                    [] => return Self::Merge(None, json!({})),
+                    [maker] => (*maker, None),
+                    // What one operator sets makes no sense in the children of another, such as the name of a container.
+                    several => {
+                        let maker = several[rng.usize(..several.len())];
+                        (maker, Some(maker.subject.kind().1))
+                    }
+                };
+                Self::Merge(owner, maker.subject.damage(resource, rng).unwrap_or_else(|| json!({})))
             }
         }
     }
@@ -226,7 +234,12 @@ impl Rewrite {
         // The API server refuses a change of the pods of a Job that exists.
         let is_fixed = object["spec"]["template"]["metadata"]["labels"]["batch.kubernetes.io/job-name"].is_string();
         match self {
-            Self::Merge(patch) => json_patch::merge(object, patch),
+            Self::Merge(owner, patch) => {
+                let kind = &object["metadata"]["ownerReferences"][0]["kind"];
+                if owner.is_none_or(|owner| *kind == *owner) {
+                    json_patch::merge(object, patch);
+                }
+            }
             Self::Annotations => {
                 let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
                 // Keys with a prefix belong to operators, which read them.
@@ -334,7 +347,7 @@ mod tests {
     fn each_rewrite_changes_one_field_and_nothing_the_second_time() {
         let own = json!("0");
         for (rewrite, place, wanted) in [
-            (Rewrite::Merge(json!({"spec": {"replicas": 7}})), "/spec/replicas", json!(7)),
+            (Rewrite::Merge(None, json!({"spec": {"replicas": 7}})), "/spec/replicas", json!(7)),
             (Rewrite::PullPolicy, "/spec/template/spec/containers/0/imagePullPolicy", json!("Always")),
             (Rewrite::Toleration, "/spec/template/spec/tolerations/0/key", json!("dedicated")),
             (Rewrite::MemoryLimit, "/spec/template/spec/containers/0/resources/limits/memory", json!("3Gi")),
@@ -347,6 +360,17 @@ mod tests {
             let once = object.clone();
             rewrite.apply(&mut object);
             assert_eq!(object, once, "{rewrite:?}");
+        }
+    }
+
+    #[test]
+    fn children_of_another_operator_are_left_alone() {
+        let rewrite = Rewrite::Merge(Some("Job"), json!({"spec": {"replicas": 7}}));
+        for (kind, size) in [("Job", 7), ("CronJob", 1)] {
+            let mut object = deployment();
+            object["metadata"]["ownerReferences"] = json!([{"kind": kind}]);
+            rewrite.apply(&mut object);
+            assert_eq!(object["spec"]["replicas"], size, "{kind}");
         }
     }
 

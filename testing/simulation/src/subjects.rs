@@ -10,8 +10,8 @@ use crate::{
     users::NAMESPACES,
 };
 
-/// The operators that run together in each process. It is made from a reference to one [`Subject`], or from an array of such
-/// references.
+/// The operators of a test. It is made from a reference to one [`Subject`], or from an array of such references. Of several, each
+/// [`Plan`](crate::Plan) chooses those that run together in each process.
 #[derive(Clone)]
 pub struct Subjects(Arc<[&'static dyn Subject]>);
 
@@ -43,9 +43,29 @@ impl Subjects {
         self.0.len()
     }
 
+    /// The operators of these names, in this order. Without names, all.
+    ///
+    /// # Panics
+    ///
+    /// When there is no operator of a name.
+    pub(crate) fn chosen(&self, names: &[String]) -> Self {
+        if names.is_empty() {
+            return self.clone();
+        }
+        let found = |name: &String| {
+            let subject = self.all().find(|subject| subject.operator().name() == name);
+            subject.unwrap_or_else(|| panic!("the world needs the operator {name}, and the test has {}", self.name()))
+        };
+        Self(names.iter().map(found).collect())
+    }
+
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        self.all().map(|subject| subject.operator().name()).collect()
+    }
+
     /// The names of the operators, such as `a` or `a+b`.
     pub(crate) fn name(&self) -> String {
-        self.all().map(|subject| subject.operator().name()).collect::<Vec<_>>().join("+")
+        self.names().join("+")
     }
 }
 

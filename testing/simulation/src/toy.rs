@@ -56,6 +56,11 @@ impl Subject for Toy {
         Some(json!({"spec": {"paused": true}}))
     }
 
+    /// `CronJob` makes each child once.
+    fn happens_once(&self, _: &Value) -> bool {
+        self.kind == PEER.kind
+    }
+
     fn judge(&self, _: &Value, _: &Model) -> Result<(), String> {
         Ok(())
     }

@@ -70,14 +70,15 @@ impl Plan {
         assert_same(self.seed, &trace(), &trace());
     }
 
-    /// Plays the world, in a runtime of its own with simulated time.
+    /// Plays the world, in a runtime of its own with simulated time. If the plan names operators, only these of the subjects run.
     ///
     /// # Panics
     ///
-    /// When tokio cannot create the runtime.
+    /// When the plan names another operator, or when tokio cannot create the runtime.
     pub fn play(&self, subjects: impl Into<Subjects>) -> Played {
+        let subjects = subjects.into().chosen(&self.operators);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime").block_on(play(self, &subjects.into()))
+        runtime.expect("a runtime").block_on(play(self, &subjects))
     }
 }
 

@@ -132,10 +132,14 @@ mod tests {
                 "[package.metadata.worlds-may-use]\nclient = \"a reason\"\n\n[lints]\n",
             ),
             ("operators/a-operator/tests/simulation.rs", world),
-            ("operators/a-operator/tests/simulation/judge.rs", "use a_operator::status::Status;\n"),
+            (
+                "operators/a-operator/tests/simulation/judge.rs",
+                "#[path = \"../in_memory/deep.rs\"]\nmod deep;\nuse a_operator::status::Status;\n",
+            ),
             ("operators/a-operator/tests/in_memory/shop.rs", "\nuse a_operator::known;\n"),
             ("operators/a-operator/tests/in_memory/other.rs", "use a_operator::known;\n"),
             ("operators/a-operator/tests/in_memory/shared.rs", "use a_operator::known;\n"),
+            ("operators/a-operator/tests/in_memory/deep.rs", "use a_operator::known;\n"),
             ("operators/b-operator/Cargo.toml", ""),
             ("operators/b-operator/tests/simulation.rs", "use b_operator::{BOperator, declare};\n"),
             ("operators/controller-manager/tests/simulation.rs", together),
@@ -143,9 +147,10 @@ mod tests {
         ];
         let of_a = [6, 6, 8, 9, 10].map(|line| format!("operators/a-operator/tests/simulation.rs:{line}"));
         let others = [
-            "operators/a-operator/tests/simulation/judge.rs:1",
+            "operators/a-operator/tests/simulation/judge.rs:3",
             "operators/a-operator/tests/in_memory/shop.rs:2",
             "operators/a-operator/tests/in_memory/shared.rs:1",
+            "operators/a-operator/tests/in_memory/deep.rs:1",
             "operators/b-operator/tests/simulation.rs:1",
             "operators/controller-manager/tests/simulation.rs:4",
         ];

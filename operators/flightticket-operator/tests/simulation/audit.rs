@@ -12,7 +12,7 @@ use model_apiserver::Change;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{
+use super::{
     foreign::{adopts, is_foreign, named, observes},
     uid_of,
 };

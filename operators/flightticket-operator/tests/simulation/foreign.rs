@@ -6,7 +6,7 @@ use fastrand::Rng;
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::Provider;
+use super::Provider;
 
 /// The annotation that names a booking.
 const BOOKING_ID: &str = "flights.com/booking-id";

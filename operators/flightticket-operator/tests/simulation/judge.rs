@@ -4,7 +4,7 @@ use booking_server::booking::Booking;
 use serde_json::Value;
 use simulation::oracle::say;
 
-use crate::{
+use super::{
     Provider,
     audit::uid,
     foreign::{adopts, is_id, named, observes},

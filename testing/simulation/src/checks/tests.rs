@@ -112,3 +112,20 @@ async fn child_that_one_operator_takes_from_another_is_found() {
     assert!(found.starts_with("the operator has taken the child of another"), "{found}");
     assert!(write(of("Widget"), of("Widget")).is_err(), "no operator of the process owns it");
 }
+
+#[tokio::test(start_paused = true)]
+async fn second_child_is_found_only_if_its_own_operator_makes_it_once() {
+    let mut checks = checks(&Model::new(), Watched::All);
+    let mut made_again = |kind: &str| {
+        let owner = json!({"kind": kind, "uid": format!("of a {kind}")});
+        let child = Some(Arc::new(json!({"metadata": {"ownerReferences": [owner]}})));
+        let change = |before, after| {
+            let (resource, key, writer) = ("deployments.apps".into(), "shop/a".into(), "operator-0".into());
+            Change { version: 1, resource, key, before, after, writer }
+        };
+        checks.remember(&change(child.clone(), None));
+        checks.check_once(&change(None, child))
+    };
+    assert_eq!(made_again("Job"), Ok(()), "only the other operator of the process makes each child once");
+    assert!(made_again("CronJob").is_err());
+}

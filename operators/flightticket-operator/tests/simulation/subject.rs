@@ -1,0 +1,380 @@
+//! What random worlds must know about `FlightTicket`: its specs, its provider, and its promise: one booking for each ticket, and
+//! none left behind. The judge checks it at the end of each world. At every moment, an audit checks that the operator touches no
+//! booking that is not its own. Judge and audit follow the specification and use none of the operator's code.
+
+#[path = "../in_memory/airline.rs"]
+#[expect(dead_code, reason = "another test program uses the rest of it")]
+mod airline;
+mod audit;
+mod foreign;
+mod judge;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use booking_server::{booking::Booking, ledger::Airline as Act};
+use bytes::Bytes;
+use clap::Command;
+use fastrand::Rng;
+use flightticket_operator::{
+    Config, FlightTicketOperator,
+    booking::{Client, Failure, Settings, Token, Transport},
+    declare,
+};
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use manager::{Manager, Operator};
+use model_apiserver::{Change, Model};
+use serde_json::{Value, json};
+use simulation::{ExternalService, Note, Subject};
+use tokio::time::{Instant, sleep};
+
+use self::{
+    airline::Airline,
+    audit::{Audit, uid},
+    foreign::is_foreign,
+};
+
+/// The operator, as its specification describes it.
+pub(crate) struct FlightTicket;
+
+/// How long the provider takes for an answer.
+const LATENCY: Duration = Duration::from_millis(20);
+/// Delay after which a late request takes effect.
+const LATE: Duration = Duration::from_secs(3);
+/// Seats of each route without disturbances.
+const SEATS: u32 = 1_000;
+
+impl Subject for FlightTicket {
+    fn operator(&self) -> &'static dyn Operator {
+        &FlightTicketOperator
+    }
+
+    fn kind(&self) -> (&'static str, &'static str) {
+        ("flights.com/v1", "FlightTicket")
+    }
+
+    fn resource(&self) -> &'static str {
+        "flighttickets.flights.com"
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn has_finalizers(&self) -> bool {
+        true
+    }
+
+    fn spec(&self, name: &str, rng: &mut Rng) -> Value {
+        let mut spec = json!({"from": format!("City {name}"), "to": "London"});
+        if rng.u8(..3) > 0 {
+            spec["number"] = json!(rng.u8(1..=10));
+        }
+        if rng.u8(..4) == 0 {
+            spec["deletionPolicy"] = json!("Retain");
+        }
+        if rng.u8(..6) == 0 {
+            spec["managementPolicy"] = json!("Observe");
+        }
+        if rng.bool() {
+            spec["rebookPolicy"] = json!("Always");
+        }
+        spec
+    }
+
+    fn damage(&self, _: &str, _: &mut Rng) -> Option<Value> {
+        None
+    }
+
+    fn outside(&self, seed: u64, note: Note) -> Option<Arc<dyn ExternalService>> {
+        let airline = Airline::new();
+        let state = State {
+            rng: Rng::with_seed(seed),
+            troubled_until: None,
+            lagging_until: None,
+            cancelled: BTreeMap::new(),
+            unseen: BTreeSet::new(),
+            audit: Audit::default(),
+        };
+        let provider = Provider(Arc::new(Inner { airline, note, state: Mutex::new(state) }));
+        provider.0.airline.books().set_seats(SEATS);
+        Some(Arc::new(provider))
+    }
+
+    fn may_leave_something(&self, object: &Value) -> bool {
+        object["spec"]["deletionPolicy"] == "Retain" || object["spec"]["managementPolicy"] == "Observe"
+    }
+
+    /// Checks nothing here: [`ExternalService::judge`] and [`ExternalService::judge_claim`] of the provider do, because it knows
+    /// the bookings.
+    fn judge(&self, _: &Value, _: &Model) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The provider of one world. Clones share its state.
+#[derive(Clone)]
+struct Provider(Arc<Inner>);
+
+struct Inner {
+    airline: Airline,
+    note: Note,
+    state: Mutex<State>,
+}
+
+struct State {
+    rng: Rng,
+    /// Until then, requests and answers are lost or late at random.
+    troubled_until: Option<Instant>,
+    /// Until then, `GET` does not find bookings.
+    lagging_until: Option<Instant>,
+    /// How many bookings the airline has cancelled, by the uid of the ticket.
+    cancelled: BTreeMap<String, usize>,
+    /// The uids of tickets whose booking the airline has cancelled before the status showed it. They need not buy another one.
+    unseen: BTreeSet<String>,
+    /// Checks what the operator does to bookings.
+    audit: Audit,
+}
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Answered,
+    Lost,
+    Late,
+    AnswerLost,
+}
+
+impl Provider {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("the lock is not poisoned")
+    }
+
+    fn fate(&self) -> Fate {
+        let mut state = self.state();
+        let now = Instant::now();
+        if state.lagging_until.is_some_and(|until| now >= until) {
+            state.lagging_until = None;
+            self.0.airline.books().hidden.clear();
+        }
+        if state.troubled_until.is_none_or(|until| now >= until) {
+            state.troubled_until = None;
+            self.0.airline.books().status = None;
+            return Fate::Answered;
+        }
+        [Fate::Answered, Fate::Lost, Fate::Late, Fate::AnswerLost][state.rng.usize(..4)]
+    }
+
+    fn handle(&self, request: &Request<Bytes>) -> Response<Bytes> {
+        let answer = self.0.airline.handle(request);
+        self.state().audit.record(&self.0.airline.books().bookings);
+        let (method, path) = (request.method(), request.uri().path());
+        (self.0.note)(format!("provider ▶ {method} {path} {} {}", answer.status(), text(request.body())));
+        answer
+    }
+
+    /// Returns the booking with this id.
+    fn booking(&self, id: &str) -> Option<Booking> {
+        let books = self.0.airline.books();
+        books.bookings.iter().find(|booking| booking.id == id).cloned()
+    }
+
+    /// Cancels a booking as the airline does. Returns whether it was valid until then.
+    fn cancel(&self, id: &str) -> bool {
+        let Some(booking) = self.booking(id).filter(|booking| booking.state.is_live()) else { return false };
+        self.0.airline.act(Act::Cancel, id);
+        let uid = uid_of(booking.order.reference.as_str()).to_owned();
+        let mut state = self.state();
+        if !state.audit.is_shown(&uid, &booking) {
+            state.unseen.insert(uid.clone());
+        }
+        *state.cancelled.entry(uid).or_default() += 1;
+        true
+    }
+}
+
+/// Returns the uid in a reference, which has the form `<uid>` or `<uid>.<attempt>`.
+fn uid_of(reference: &str) -> &str {
+    reference.split('.').next().unwrap_or_default()
+}
+
+fn text(body: &Bytes) -> String {
+    String::from_utf8_lossy(body).into_owned()
+}
+
+impl ExternalService for Provider {
+    fn operator(&self, alive: Arc<AtomicBool>) -> Box<dyn Operator> {
+        Box::new(Clerk { provider: self.clone(), alive })
+    }
+
+    fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool {
+        let until = Instant::now() + time;
+        let airline = &self.0.airline;
+        match rng.u8(..6) {
+            0 => object["status"]["bookingId"].as_str().is_some_and(|id| self.cancel(id)),
+            1 => {
+                airline.books().set_seats(rng.u32(..20));
+                true
+            }
+            2 => {
+                airline.books().set_seats(SEATS);
+                true
+            }
+            3 => {
+                let all: Vec<String> = airline.books().bookings.iter().map(|booking| booking.id.clone()).collect();
+                let mut state = self.state();
+                state.audit.miss(&all);
+                state.lagging_until = Some(until);
+                airline.books().hidden.extend(all);
+                true
+            }
+            4 => {
+                let status = [429, 500, 502, 503, 401, 403][rng.usize(..6)];
+                airline.books().status = Some((status, rng.bool().then_some(7)));
+                self.state().troubled_until = Some(until);
+                true
+            }
+            _ => {
+                self.state().troubled_until = Some(until);
+                true
+            }
+        }
+    }
+
+    fn import(&self, namespace: &str, name: &str, rng: &mut Rng) -> Option<Value> {
+        Some(self.draw_import(namespace, name, rng))
+    }
+
+    fn changed(&self, change: &Change, by_operator: bool) {
+        self.state().audit.changed(change, by_operator);
+    }
+
+    fn restored(&self, objects: &[Value]) {
+        self.state().audit.restored(objects);
+    }
+
+    fn heal(&self) {
+        let mut state = self.state();
+        (state.troubled_until, state.lagging_until) = (None, None);
+        let mut books = self.0.airline.books();
+        books.status = None;
+        books.hidden.clear();
+        books.set_seats(SEATS);
+    }
+
+    /// No ticket ever has two live bookings, and a ticket has required whatever the operator does to a booking.
+    fn check(&self, has_silent_watch: bool) -> Result<(), String> {
+        self.state().audit.pass(Instant::now(), has_silent_watch);
+        let mut count: BTreeMap<String, usize> = BTreeMap::new();
+        for (reference, _) in self.0.airline.live() {
+            *count.entry(uid_of(&reference).to_owned()).or_default() += 1;
+        }
+        match count.into_iter().find(|(_, count)| *count > 1) {
+            Some((uid, count)) => Err(format!("{uid} has {count} live bookings")),
+            None => self.state().audit.check(),
+        }
+    }
+
+    fn judge_claim(&self, ticket: &Value) -> Result<(), String> {
+        self.judge_booked(ticket)
+    }
+
+    fn judge(&self, objects: &[Value], is_excused: &dyn Fn(&str) -> bool) -> Result<(), String> {
+        for object in objects {
+            if object["metadata"]["annotations"]["flights.com/paused"] != "true" {
+                self.judge_one(object, is_excused(uid(object)))?;
+            }
+        }
+        let is_anybodys =
+            |reference: &str| is_foreign(reference) || objects.iter().any(|object| uid(object) == uid_of(reference));
+        let live = self.0.airline.live();
+        match live.iter().find(|(reference, _)| !is_anybodys(reference) && !is_excused(uid_of(reference))) {
+            Some((reference, _)) => Err(format!("the booking {reference} was left behind")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The operator, connected to the provider of its world.
+struct Clerk {
+    provider: Provider,
+    alive: Arc<AtomicBool>,
+}
+
+impl Operator for Clerk {
+    fn name(&self) -> &'static str {
+        FlightTicketOperator.name()
+    }
+
+    fn crds(&self) -> Vec<CustomResourceDefinition> {
+        FlightTicketOperator.crds()
+    }
+
+    fn args(&self, command: Command) -> Command {
+        FlightTicketOperator.args(command)
+    }
+
+    fn sample(&self) -> &'static str {
+        FlightTicketOperator.sample()
+    }
+
+    fn setup(&self, manager: &mut Manager) {
+        let config: Config = manager.args();
+        let line = Line { provider: self.provider.clone(), alive: self.alive.clone() };
+        let url = "http://provider".parse().expect("an address");
+        let settings = Settings { url, token: Token::None, places: config.concurrency.into() };
+        let client = Client::new(settings, line, manager.metrics());
+        let declared = declare(manager, &config, Some(client));
+        manager.add(declared);
+    }
+}
+
+/// The transport of one process to the provider.
+struct Line {
+    provider: Provider,
+    alive: Arc<AtomicBool>,
+}
+
+impl Line {
+    /// Returns only if the process is alive: a killed process sends nothing and receives nothing.
+    async fn lives(&self) {
+        if !self.alive.load(Ordering::Relaxed) {
+            pending::<()>().await;
+        }
+    }
+}
+
+impl Transport for Line {
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, Failure>> {
+        Box::pin(async move {
+            self.lives().await;
+            sleep(LATENCY).await;
+            let broken = || Err(Failure::Broken("the connection was reset".to_owned()));
+            match self.provider.fate() {
+                Fate::Lost => broken(),
+                Fate::Late => {
+                    let provider = self.provider.clone();
+                    tokio::spawn(async move {
+                        sleep(LATE).await;
+                        provider.handle(&request);
+                    });
+                    broken()
+                }
+                fate => {
+                    let answer = self.provider.handle(&request);
+                    self.lives().await;
+                    if matches!(fate, Fate::AnswerLost) { broken() } else { Ok(answer) }
+                }
+            }
+        })
+    }
+}
