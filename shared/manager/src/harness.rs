@@ -87,7 +87,9 @@ impl Harness {
         let matches = command.try_get_matches_from(flags).unwrap_or_else(|error| panic!("{error}"));
         let settings = Settings::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{error}"));
         let mut manager = Manager::new(settings.clone(), matches);
-        operators.iter().for_each(|operator| manager.take(*operator));
+        for operator in operators {
+            manager.take(*operator);
+        }
         let instance = operators.iter().map(|operator| operator.name()).collect::<Vec<_>>().join("+");
 
         let metrics = Arc::new(Metrics::new(manager.metrics()));

@@ -48,17 +48,17 @@ fn baseline<'a>(tags: &str, merged: &'a str, changelog: &str, version: &Version)
     let releases = headings.filter_map(|heading| Version::parse(heading).ok()).filter(|release| release.pre.is_empty());
     let mut releases: Vec<Version> = releases.collect();
     releases.sort_unstable();
-    let released = match releases.as_slice() {
+    let last = match releases.as_slice() {
         [.., before, newest] if newest == version && !has_tag_of(newest, tags) => Some(before),
         [.., newest] => Some(newest),
         [] => None,
     };
     let tag = merged.lines().map(str::trim).find(|tag| !tag.is_empty() && !tag.contains('-'));
-    if let Some(released) = released
-        && (tag.is_none() || !has_tag_of(released, tags))
+    if let Some(last) = last
+        && (tag.is_none() || !has_tag_of(last, tags))
     {
         bail!(
-            "CHANGELOG.md has the release {released}, but this clone has no tag v{released} to compare the API with, or not the \
+            "CHANGELOG.md has the release {last}, but this clone has no tag v{last} to compare the API with, or not the \
              commits since: git fetch --tags, with --unshallow in a shallow clone"
         );
     }
