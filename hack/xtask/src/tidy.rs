@@ -62,6 +62,7 @@ const CHECKS: &[Check] = &[
     Check { rule: "links lead to existing files", find: documents::links },
     Check { rule: "documents name code that exists", find: documents::names_of_code },
     Check { rule: "operators show what the book says", find: shapes::operators_show_what_the_book_says },
+    Check { rule: "operators use all of the runtime", find: shapes::operators_use_all_of_the_runtime },
 ];
 
 /// A breach of a rule.

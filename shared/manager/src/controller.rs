@@ -172,7 +172,7 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     }
 
     /// Like [`owns`](Self::owns), for a kind that not every cluster has, such as `ServiceMonitor`. While its definition is not
-    /// installed, such children are left out ([`Context::installed`]). Once it is installed, all objects are reconciled again.
+    /// installed, such children are left out: [`Context::apply`] does nothing. Once it is installed, all objects are reconciled again.
     pub fn owns_if_installed<C: Child>(mut self) -> Self
     where
         K::Scope: MayOwn<C::Scope>,
@@ -296,7 +296,8 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// without the permission to list them.
     ///
     /// This costs at least one request for each object and minute. A change wakes no object: it is noticed at the next read, up to a
-    /// minute late.
+    /// minute late. A watch would need the permission to watch. RBAC limits it only to names that are known when the permissions are
+    /// written, and without this limit a watch delivers all objects, as a list does.
     pub fn reads<C: Resource<DynamicType = ()>>(mut self) -> Self {
         self.rules.push(Permission::on::<C>(&["get"]));
         self.options.capabilities.reads.insert(C::plural(&()).into_owned());

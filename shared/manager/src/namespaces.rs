@@ -65,3 +65,44 @@ async fn select(
         changed.notified().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use clap::{Args, Command, FromArgMatches};
+    use parking_lot::Mutex;
+    use tracing::{Event, Subscriber, field::Field};
+    use tracing_subscriber::{
+        Layer,
+        layer::{Context, SubscriberExt},
+    };
+
+    use super::*;
+
+    /// The messages of a log, with their fields.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber> Layer<S> for Log {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            event.record(&mut |_: &Field, value: &dyn Debug| self.0.lock().push(format!("{value:?}")));
+        }
+    }
+
+    #[test]
+    fn start_with_a_selector_says_that_the_permissions_are_needed_in_the_whole_cluster() {
+        let says = |flags: &[&str]| {
+            let command = Settings::augment_args(Command::new("run").no_binary_name(true));
+            let matches = command.try_get_matches_from(flags).expect("they parse");
+            let (settings, log) = (Settings::from_arg_matches(&matches).expect("they parse"), Log::default());
+            let subscriber = tracing_subscriber::registry().with(log.clone());
+            tracing::subscriber::with_default(subscriber, || drop(choose(&settings)));
+            log.0.lock().join(", ")
+        };
+        let said = says(&["--watch-namespace-selector", "team=x"]);
+        assert!(said.contains("permissions of the operators are needed in the whole cluster"), "{said}");
+        assert!(said.contains("team=x"), "{said}");
+        assert_eq!(says(&["--watch-namespaces", "one"]), "");
+    }
+}

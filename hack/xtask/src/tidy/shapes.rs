@@ -1,4 +1,4 @@
-//! Checks that the operators that the book names for a part of the runtime use it.
+//! Checks that the operators that the book names for a part of the runtime use it, and that operators use each part.
 
 use super::Finding;
 use super::rust::{code, names};
@@ -60,6 +60,54 @@ fn is_used(table: Table, file: &File, word: &str) -> bool {
     lines.any(|line| names(line, word) && (table == Table::Parts || line.contains(".owns")))
 }
 
+/// The types by which an operator uses the runtime.
+const TYPES: &[&str] = &["Context", "ControllerBuilder", "Lookup", "Manager", "ValidationResult", "Webhook"];
+
+/// The folders with these types.
+const RUNTIME: &[&str] = &["shared/manager/src/", "shared/webhooks/src/"];
+
+/// Finds public functions of [`TYPES`] that only tests call, or no code. A function counts as used if operators call any function of
+/// its name.
+pub(super) fn operators_use_all_of_the_runtime(files: &[File]) -> Vec<Finding> {
+    let operators: Vec<String> = files.iter().filter(|it| is_of_an_operator(it)).map(|it| code(&it.text)).collect();
+    let is_of_the_runtime = |file: &&File| file.is("rs") && RUNTIME.iter().any(|folder| file.path.starts_with(folder));
+    let mut findings = Vec::new();
+    for file in files.iter().filter(is_of_the_runtime) {
+        let mut is_within = false;
+        for (number, line) in (1..).zip(code(&file.text).lines()) {
+            if line.starts_with("impl") {
+                is_within = !line.contains(" for ") && TYPES.iter().any(|it| names(line, it));
+            }
+            let Some(name) = public_function(line).filter(|_| is_within) else { continue };
+            if !operators.iter().any(|code| calls(code, name)) {
+                let advice = format!("no operator and no example calls {name}: remove it, or use it");
+                findings.push(Finding::in_line(file, number, advice));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether the file is a source of an operator, without tests.
+fn is_of_an_operator(file: &File) -> bool {
+    let is_source =
+        (file.path.starts_with("operators/") && file.path.contains("/src/")) || SMALL.contains(&file.folder());
+    file.is("rs") && is_source && file.name() != "tests.rs" && !file.path.contains("/tests/")
+}
+
+/// The name of the public function of a type that this line declares.
+fn public_function(line: &str) -> Option<&str> {
+    let (before, after) = line.strip_prefix("    pub ")?.split_once("fn ")?;
+    after.split(['(', '<']).next().filter(|_| matches!(before, "" | "async " | "const "))
+}
+
+/// Whether the code calls a function of a type by this name.
+fn calls(code: &str, name: &str) -> bool {
+    let in_a_word = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(name)
+        .any(|(at, _)| code[..at].ends_with(['.', ':']) && !code[at + name.len()..].starts_with(in_a_word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing::found;
@@ -79,5 +127,21 @@ mod tests {
         ];
         let line = |number: usize| format!("{PAGE}:{number}");
         assert_eq!(found(operators_show_what_the_book_says, &files), [line(6), line(6), line(13), line(13)]);
+    }
+
+    #[test]
+    fn function_that_no_operator_calls_is_found() {
+        let context = "impl<K> Context<K> {\n    pub fn get(&self) {}\n    pub async fn lost<C>(&self) {}\n    fn own() {}\n}\n\
+                       impl Clone for Context<()> {\n    pub fn other() {}\n}\nimpl Names {\n    pub fn of() {}\n}\n";
+        let webhook = "impl Webhook {\n    pub const fn defaulting() {}\n    pub fn lost_path() {}\n}\n";
+        let operator = "fn a() {\n    ctx.get(); // ctx.lost()\n    lost();\n    ctx.lost_more();\n    Webhook::defaulting();\n}\n";
+        let files = [
+            ("operators/large-operator/src/controller.rs", operator),
+            ("operators/large-operator/src/status/tests.rs", "fn a() {\n    ctx.lost();\n}\n"),
+            ("shared/manager/src/context.rs", context),
+            ("shared/webhooks/src/lib.rs", webhook),
+        ];
+        let expected = ["shared/manager/src/context.rs:3", "shared/webhooks/src/lib.rs:3"];
+        assert_eq!(found(operators_use_all_of_the_runtime, &files), expected);
     }
 }

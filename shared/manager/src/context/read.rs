@@ -58,13 +58,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 
     /// Whether kind `C` is installed and its objects in the namespace of the reconciled object can be listed, as far as the cache
-    /// knows. A kind that is declared with `owns_if_installed` may be
-    /// missing; then [`apply`](Context::apply) does nothing. The object is reconciled again once the kind is installed.
-    ///
-    /// # Panics
-    ///
-    /// When the controller does not declare the kind.
-    pub fn installed<C: Viewed>(&self) -> bool {
+    /// knows. A kind that is declared with `owns_if_installed` may be missing.
+    pub(super) fn installed<C: Viewed>(&self) -> bool {
         self.informer::<C>().is_installed(&self.reconciliation.key.namespace)
     }
 

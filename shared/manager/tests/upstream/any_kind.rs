@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Secret};
 use kube::{
-    Api, ResourceExt,
+    Api, CustomResource, CustomResourceExt, ResourceExt,
     api::{Patch, PatchParams},
 };
-use manager::{Action, Context, Controller, Error, Health, Manager, Verdict, harness::Harness};
+use manager::{Action, Context, Controller, Error, Health, Manager, Verdict, harness::Harness, normalize};
 use model_apiserver::Model;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use workloads::{As, ViewOf, Whole};
@@ -140,4 +141,57 @@ async fn bookkeeping_of_a_whole_child_wakes_nothing() {
     secrets.patch("a", &PatchParams::apply("other"), &Patch::Apply(&mine)).await.expect("the patch is accepted");
     sleep(MOMENT).await;
     assert_eq!(calls.count(), before);
+}
+
+/// A kind of another project. Its type implements no trait of this one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(group = "gadgets.example.com", version = "v1", kind = "Gadget", namespaced, derive = "PartialEq")]
+struct GadgetSpec {
+    size: i32,
+    /// The API server sets a default.
+    #[serde(default = "red", skip_serializing_if = "String::is_empty")]
+    colour: String,
+}
+
+fn red() -> String {
+    "red".to_owned()
+}
+
+const GADGETS: &str = "gadgets.gadgets.example.com";
+
+/// Keeps a Gadget of the object's size, in any colour.
+async fn keep_gadget(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let gadget = Gadget::new(&toy.name_any(), GadgetSpec { size: toy.spec.size, colour: String::new() });
+    let gadget = context.apply(Whole::from(gadget)).await?;
+    let colour = gadget.map(|gadget| gadget.spec.colour.clone()).unwrap_or_default();
+    context.apply_status(Health::of(Verdict::yes("Ready", format!("it is {colour}"))).into()).await?;
+    Ok(Action::Done)
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_of_a_kind_of_another_project_is_kept_in_sync() {
+    let model = model();
+    model.install(&normalize(&Gadget::crd()));
+    put(&model, &["a"]);
+    let clock = model.clone();
+    let setup = |manager: &mut Manager| {
+        manager.add(Controller::of::<Toy>().owns::<Whole<Gadget>>().reconcile(keep_gadget));
+    };
+    let _harness = Harness::start(&Toys(setup), &[NO_RESYNC], model.client_named("toys"), move || clock.now());
+    let spec = || model.object(GADGETS, "default", "a").expect("it exists")["spec"].clone();
+    sleep(MOMENT).await;
+    assert_eq!((spec(), message(&model)), (json!({"size": 1, "colour": "red"}), json!("it is red")));
+    sleep(600 * MOMENT).await;
+    let sent = writes(&model).into_iter().filter(|it| it.1 == GADGETS).map(|it| it.0);
+    assert_eq!(sent.collect::<Vec<_>>(), ["create", "patch"], "the patch gives up the default");
+
+    change(&model, "a", 3).await;
+    sleep(MOMENT).await;
+    assert_eq!(spec(), json!({"size": 3, "colour": "red"}));
+    let gadgets: Api<Gadget> = Api::namespaced(model.client(), "default");
+    let patch = Patch::Merge(json!({"spec": {"size": 9, "colour": "blue"}}));
+    gadgets.patch("a", &PatchParams::default(), &patch).await.expect("the patch is accepted");
+    sleep(MOMENT).await;
+    assert_eq!(spec(), json!({"size": 3, "colour": "blue"}), "the colour is not ours");
+    assert_eq!(message(&model), "it is blue");
 }

@@ -21,7 +21,7 @@ use kube::{
     core::GroupVersionKind,
     discovery::ApiResource,
 };
-use manager::{ObjectKey, Operator, answer_review, harness::Harness, normalize, permissions};
+use manager::{ObjectKey, Operator, Webhook, answer_review, harness::Harness, normalize, permissions};
 use model_apiserver::{Model, NoFaults, Planned};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -330,6 +330,30 @@ async fn banner_is_served_on_each_node_and_under_its_host() {
     rests(&model).await;
 }
 
+/// A cache that holds no Banners yet must not look like a namespace without Banners.
+#[tokio::test(start_paused = true)]
+async fn theme_is_protected_before_the_cache_is_filled_and_while_a_banner_shows_it() {
+    let banners = Banners::default();
+    let webhooks = banners.webhooks();
+    let refused = |theme: &str| {
+        let user = json!({"username": "ann"});
+        let request =
+            json!({"uid": "u", "operation": "DELETE", "namespace": "default", "name": theme, "userInfo": user});
+        let response = response(&webhooks, &request);
+        (response["allowed"] == false).then(|| response["status"]["details"]["causes"][0]["message"].clone())
+    };
+    assert_eq!(refused("dark"), Some(json!("the cache is not in sync; try again in a moment")));
+    let (model, _harness) = start(&banners);
+    put(&model, "Banner", "default", "door", json!({"config": "text", "theme": "dark"})).await;
+    let is_shown = Some(json!("Banner \"door\" shows this theme"));
+    assert_eq!((refused("dark"), refused("light")), (is_shown.clone(), None));
+    put(&model, "Banner", "default", "door", json!({"config": "text", "theme": "light"})).await;
+    assert_eq!((refused("dark"), refused("light")), (None, is_shown));
+    model.take("banners.examples.example.com", "default", "door");
+    sleep(MOMENT).await;
+    assert_eq!(refused("light"), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn track_keeps_the_size_of_its_deployment() {
     let registry = Arc::<Registry>::default();
@@ -366,16 +390,21 @@ async fn track_that_names_no_deployment_keeps_the_one_of_its_name() {
     assert_eq!(ready(&model, "tracks", "default", "web"), "True Ready: the newest version is 1.0");
 }
 
+/// The response of the first webhook to a request.
+fn response(webhooks: &[Webhook], request: &Value) -> Value {
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+    let reply = answer_review(webhooks, &webhooks[0].path(), review.to_string().as_bytes()).expect("it is a review");
+    let answer: Value = serde_json::from_str(&reply.review).expect("JSON");
+    answer["response"].clone()
+}
+
 /// The patch that the webhook sends to the API server for a new Track; `None` if it changes nothing.
 fn defaulted(metadata: &Value, spec: &Value) -> Option<Value> {
     let track = json!({"apiVersion": "examples.example.com/v1", "kind": "Track", "metadata": metadata, "spec": spec});
     let request = json!({"uid": "u", "operation": "CREATE", "namespace": "default", "object": track});
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-    let webhooks = Tracks::default().webhooks();
-    let reply = answer_review(&webhooks, &webhooks[0].path(), review.to_string().as_bytes()).expect("it is a review");
-    let answer: Value = serde_json::from_str(&reply.review).expect("JSON");
-    assert_eq!(answer["response"]["allowed"], true, "{answer}");
-    let patch: ByteString = serde_json::from_value(answer["response"].get("patch")?.clone()).expect("base64");
+    let response = response(&Tracks::default().webhooks(), &request);
+    assert_eq!(response["allowed"], true, "{response}");
+    let patch: ByteString = serde_json::from_value(response.get("patch")?.clone()).expect("base64");
     Some(serde_json::from_slice(&patch.0).expect("a patch"))
 }
 
