@@ -8,6 +8,7 @@ use std::{
 use cluster::IpFamily;
 use flightticket_operator::FlightTicket;
 use helloapp_operator::HelloApp;
+use installation::metrics;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams};
 use manager_testing::World;
@@ -20,13 +21,17 @@ const MEMCACHED: &str = include_str!("../../../operators/memcached-operator/samp
 const TICKET: &str = include_str!("../../../operators/flightticket-operator/samples/flights_v1_flightticket.yaml");
 const HELLO: &str = include_str!("../../../operators/helloapp-operator/samples/apps_v1_helloapp.yaml");
 
-/// The API server calls the webhooks, the operators report addresses, and the booking server answers.
+/// The API server calls the webhooks, the operators report addresses, and the booking server and the proxy of the metrics answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_work_without_ipv4() {
     let Some(world) = World::visit("ipv6", || installation::cluster_with(IpFamily::Ipv6)).await else { return };
     let cluster = world.cluster.clone();
-    let install = move || installation::install(&cluster, &installation::image_for(&cluster)?);
-    tokio::task::spawn_blocking(install).await.expect("no panic").expect("the operators are installed");
+    let install = move || {
+        installation::install(&cluster, &installation::image_for(&cluster)?)?;
+        metrics::let_read(&cluster, "reader")?;
+        metrics::token(&cluster, "reader")
+    };
+    let reader = tokio::task::spawn_blocking(install).await.expect("no panic").expect("the operators are installed");
     for object in [MEMCACHED, HELLO, TICKET] {
         world.apply(object).await;
     }
@@ -59,6 +64,12 @@ async fn operators_work_without_ipv4() {
             (status["phase"] == "Booked").then_some(())
         })
         .await;
+
+    let cluster = world.cluster.clone();
+    let scrape = move || metrics::scrape(&cluster, Some(&reader));
+    let answer = tokio::task::spawn_blocking(scrape).await.expect("no panic").expect("the proxy answers");
+    let page = answer.expect("the reader may read");
+    assert!(page.contains("\nworkqueue_depth{"), "{page}");
 
     let managers: Api<Pod> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let selector = ListParams::default().labels("app.kubernetes.io/component=controller-manager");

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     println!("\nNext:");
     for (command, what) in [
         (&*format!("cargo nextest run --package {package}"), "its tests, with a real API server"),
-        ("UPDATE_SNAPSHOTS=1 cargo test --package chart default_render", "the chart's snapshot, with the operator"),
+        ("UPDATE_SNAPSHOTS=1 cargo test --package chart snapshot::", "the chart's snapshots, with the operator"),
         ("make test", "everything"),
     ] {
         println!("  {command:<62}  # {what}");

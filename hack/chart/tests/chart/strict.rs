@@ -1,8 +1,10 @@
 //! Sends every rendered object to a real API server, which rejects unknown fields and invalid values.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    fs,
     io::Write as _,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -17,6 +19,9 @@ use crate::{
 
 /// API groups of other products, whose kinds this API server does not know.
 const FOREIGN: [&str; 2] = ["monitoring.coreos.com/v1", "cert-manager.io/v1"];
+
+/// The oldest and the newest minor of Kubernetes that the chart supports.
+const MINORS: [&str; 2] = ["1.31", "1.37"];
 
 /// Renders with each operator alone, with all operators, and with all optional features. Other sets of operators change only
 /// which objects there are, and hardly their fields.
@@ -45,16 +50,64 @@ fn distinct(renders: &[Rendered]) -> BTreeMap<String, &Value> {
 fn the_oldest_and_the_newest_kubernetes_know_every_field() {
     let schemas = Schemas::of_all_minors().unwrap();
     let renders = renders();
-    let chart = std::fs::read_to_string(chart::folder().join("Chart.yaml")).unwrap();
-    let oldest = "1.31";
+    let chart = fs::read_to_string(chart::folder().join("Chart.yaml")).unwrap();
+    let oldest = MINORS[0];
     assert!(chart.contains(&format!("kubeVersion: \">={oldest}.0-0\"")), "{chart}");
-    for minor in [oldest, "1.37"] {
+    for minor in MINORS {
         schemas.check(minor, distinct(&renders).into_values()).unwrap_or_else(|error| panic!("{minor}: {error:#}"));
     }
     let mut unknown = renders[0].of("Deployment").next().unwrap().clone();
     unknown["spec"]["template"]["spec"]["hostPod"] = json!(true);
     let error = schemas.check(oldest, [&unknown]).unwrap_err().to_string();
     assert!(error.contains("hostPod"), "{error}");
+}
+
+/// The snapshots below this folder in which the operators' own tests store what they create.
+fn snapshots(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.flat_map(|path| if path.is_dir() { snapshots(&path) } else { vec![path] });
+    files.filter(|path| path.extension().is_some_and(|it| it == "snap")).collect()
+}
+
+/// Adds the objects in this value, at any depth.
+fn add_objects(value: &Value, objects: &mut Vec<Value>) {
+    match value {
+        Value::Object(fields) if fields.contains_key("apiVersion") && fields.contains_key("kind") => {
+            objects.push(value.clone());
+        }
+        Value::Object(fields) => {
+            for field in fields.values() {
+                add_objects(field, objects);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                add_objects(item, objects);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// An API server drops a field that it does not know, and the operator would apply it again for ever.
+#[test]
+fn the_oldest_and_the_newest_kubernetes_know_every_field_of_children() {
+    let mut children = Vec::new();
+    for file in snapshots(&chart::folder().join("../../operators")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let (_, yaml) = text.split_once("\n---\n").unwrap();
+        let stored = serde_saphyr::from_str(yaml).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        add_objects(&stored, &mut children);
+    }
+    let kinds: BTreeSet<&str> = children.iter().filter_map(|child| child["kind"].as_str()).collect();
+    for kind in ["Deployment", "Job", "PodDisruptionBudget", "Service"] {
+        assert!(kinds.contains(kind), "no {kind}: {kinds:?}");
+    }
+    let schemas = Schemas::of_all_minors().unwrap();
+    let children = children.iter().filter(|child| !FOREIGN.iter().any(|group| child["apiVersion"] == *group));
+    for minor in MINORS {
+        schemas.check(minor, children.clone()).unwrap_or_else(|error| panic!("{minor}: {error:#}"));
+    }
 }
 
 #[test]

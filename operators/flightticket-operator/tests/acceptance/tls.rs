@@ -1,18 +1,26 @@
-//! Tests with a provider whose certificate the operator issues, as in the chart. The test mounts the Secret, as a kubelet does.
+//! Tests with a provider whose certificate the operator issues, as in the chart, and with one whose certificate another authority has
+//! issued. The test mounts the Secret, as a kubelet does.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use cluster::{Cluster, Nodes};
 use flightticket_operator::{
+    FlightTicketOperator,
     api::v1::Phase,
     booking::{Failure, Https, Transport as _, Trust},
 };
 use k8s_openapi::api::core::v1::Secret;
 use manager::shared_certificate_permissions;
-use manager_testing::condition;
+use manager_testing::{World, condition};
 use serde_json::json;
 
 use crate::{
-    desk::{Desk, NAME, SAMPLE, quiet_world},
+    desk::{BINARY, Desk, NAME, SAMPLE, quiet_world},
     provider::Provider,
 };
 
@@ -94,4 +102,39 @@ async fn operator_issues_the_providers_certificate_and_trusts_only_its_own_autho
     desk.apply("after-deletion", &json!({})).await;
     desk.until_booked("after-deletion").await;
     assert!(desk.world.requests().forbidden().is_empty(), "{:?}", desk.world.requests());
+}
+
+/// A script that runs the operator with this value of `SSL_CERT_FILE`, as the chart's value `caBundle` does.
+fn operator_that_trusts(authorities: &Path, folder: &Path) -> PathBuf {
+    let script = folder.join("operator");
+    let run = format!("SSL_CERT_FILE='{}' exec '{BINARY}' \"$@\"", authorities.display());
+    fs::write(&script, format!("#!/bin/sh\nunset SSL_CERT_DIR\n{run}\n")).expect("written");
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("executable");
+    script
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn provider_with_a_certificate_of_a_trusted_authority_gets_requests() {
+    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let provider = Provider::with(|options, folder| {
+        write(folder, &own.cert.pem(), &own.signing_key.serialize_pem());
+        options.tls = Some((folder.join("tls.crt"), folder.join("tls.key")));
+    })
+    .await;
+    let authorities = provider.path("ca.crt");
+    let operator = operator_that_trusts(&authorities, &provider.path(""));
+    let shared = || Cluster::shared(Nodes::None);
+    let Some(world) = World::prepare(&FlightTicketOperator, operator, shared).await else { return };
+    let mut desk = Desk { world, provider };
+    desk.run("1s");
+
+    // The image has no authorities.
+    desk.world.apply(SAMPLE).await;
+    desk.until(NAME, "Unknown", "ProviderUnavailable").await;
+    let ticket = desk.get(NAME).await;
+    let why = condition(&ticket, "Ready").expect("a condition").message.clone();
+    assert!(why.contains("set SSL_CERT_FILE (in the chart: caBundle)"), "{why}");
+
+    fs::write(&authorities, own.cert.pem()).expect("written");
+    desk.until_booked(NAME).await;
 }

@@ -48,15 +48,30 @@ fn scraped(series: &[Series]) -> Vec<Value> {
     scraped
 }
 
+/// What Grafana puts in place of a variable whose value is `All`: the pattern for `All`, or else the list of its options. No kind is
+/// listed before its first object.
+fn pattern_of_all(variable: &Value) -> &str {
+    match (variable["allValue"].as_str(), variable["name"].as_str().unwrap()) {
+        (Some(pattern), _) => pattern,
+        (None, "namespace") => "(operators-system)",
+        (None, "job") => "(operators-controller-manager-metrics)",
+        (None, _) => "()",
+    }
+}
+
 /// The queries of each panel that reads gauges: the others read ranges of counters.
 fn queries(dashboard: &Value) -> BTreeMap<String, Vec<String>> {
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let of_all = |query: &&str| {
+        variables.iter().fold((*query).to_owned(), |query, variable| {
+            query.replace(&format!("${}", variable["name"].as_str().unwrap()), pattern_of_all(variable))
+        })
+    };
     let mut panels = BTreeMap::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         let targets = panel["targets"].as_array().into_iter().flatten();
         let queries: Vec<_> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
         if queries.iter().any(|query| !query.contains("[$__rate_interval]")) {
-            let variables = ["$cluster", "$namespace", "$job", "$kind"];
-            let of_all = |query: &&str| variables.iter().fold((*query).to_owned(), |it, name| it.replace(name, ".*"));
             panels.insert(panel["title"].as_str().unwrap().to_owned(), queries.iter().map(of_all).collect());
         }
     }
