@@ -1,7 +1,7 @@
 # Builds the image of the operators with Docker. `cargo xtask image build` makes the same image without Docker, and releases are built
-# by it. The version of the compiler's image is fixed, but its owner can change what is behind it. To decide that yourself, give its
-# digest: docker build --build-context rust:1.95-bookworm=docker-image://rust@sha256:…
-FROM rust:1.95-bookworm AS build
+# by it. The digest fixes the image with the compiler, for all platforms, because its owner can move the tag. A new compiler in
+# rust-toolchain.toml needs a new tag and digest here; `docker pull` prints the digest.
+FROM rust:1.95.0-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1 AS build
 WORKDIR /workspace
 COPY . .
 # A release passes its commit: docker build --build-arg OPERATORS_COMMIT=$(git rev-parse HEAD)

@@ -84,20 +84,36 @@
 {{- end }}
 {{- end -}}
 
-{{/* The sidecar that authorizes readers of metrics: metrics-proxy from our image, or kube-rbac-proxy with the same flags. */}}
+{{/*
+The ServiceAccount of the sidecar in a unit's pods, which may only ask for reviews; empty if there is no sidecar. It needs a role,
+so without `rbac.create` or `serviceAccount.create` the sidecar has the account of its pod. Takes the root and the unit.
+*/}}
+{{- define "operators.proxyAccount" -}}
+{{- $root := index . 0 -}}
+{{- $metrics := $root.Values.metrics -}}
+{{- $isProxied := and $metrics.enabled (has $metrics.proxy.kind (list "metrics-proxy" "kube-rbac-proxy")) -}}
+{{- if and $isProxied $root.Values.serviceAccount.create $root.Values.rbac.create }}{{ (index . 1).name }}-metrics-proxy{{ end -}}
+{{- end -}}
+
+{{/*
+The sidecar that authorizes readers of metrics: metrics-proxy from our image, or kube-rbac-proxy with the same flags. Takes the root
+and the unit.
+*/}}
 {{- define "operators.proxy" -}}
-{{- $proxy := .Values.metrics.proxy -}}
+{{- $root := index . 0 -}}
+{{- $account := include "operators.proxyAccount" . -}}
+{{- $proxy := $root.Values.metrics.proxy -}}
 - name: metrics-proxy
   {{- if eq $proxy.kind "kube-rbac-proxy" }}
-  image: {{ include "operators.imageOf" (list . $proxy.image "latest" "metrics.proxy.image") | quote }}
+  image: {{ include "operators.imageOf" (list $root $proxy.image "latest" "metrics.proxy.image") | quote }}
   {{- else }}
-  image: {{ include "operators.image" . | quote }}
+  image: {{ include "operators.image" $root | quote }}
   command: [/metrics-proxy]
   {{- end }}
-  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  imagePullPolicy: {{ $root.Values.image.pullPolicy }}
   terminationMessagePolicy: FallbackToLogsOnError
   args:
-    - --secure-listen-address=:{{ .Values.metrics.port }}
+    - --secure-listen-address=:{{ $root.Values.metrics.port }}
     - --upstream=http://127.0.0.1:8080/
     - --allow-paths=/metrics
     - --proxy-endpoints-port=8444
@@ -117,7 +133,7 @@
     {{- end }}
   ports:
     - name: metrics
-      containerPort: {{ .Values.metrics.port }}
+      containerPort: {{ $root.Values.metrics.port }}
     - name: proxy-probes
       containerPort: 8444
   livenessProbe:
@@ -130,15 +146,23 @@
   resources:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .Values.securityContext }}
+  {{- with $root.Values.securityContext }}
   securityContext:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- if $proxy.tls.secretName }}
+  {{- if or $account $proxy.tls.secretName }}
   volumeMounts:
+    {{- if $account }}
+    # In the place of the token of the operators' account, which Kubernetes would else mount here.
+    - name: metrics-proxy-token
+      mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+      readOnly: true
+    {{- end }}
+    {{- if $proxy.tls.secretName }}
     - name: metrics-certificate
       mountPath: /certificates/metrics
       readOnly: true
+    {{- end }}
   {{- end }}
 {{- end -}}
 

@@ -33,6 +33,8 @@ pub struct Attack {
     pub targets: &'static [Target],
     /// Attackers at the same time.
     pub(crate) attackers: usize,
+    /// Whether the attackers take no answers: the server has to give these up, which it does only after a while.
+    pub(crate) leaves_answers: bool,
     /// One attempt of one attacker. The server may refuse it at any moment.
     pub(crate) once: fn(Aim) -> BoxFuture<'static, Result<()>>,
 }

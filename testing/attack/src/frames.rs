@@ -40,6 +40,11 @@ pub(crate) fn continuation(stream: u32, fields: usize) -> Vec<u8> {
     frame(9, 0, stream, &b"\x00\x01x\x01y".repeat(fields))
 }
 
+/// Adds to the window of the connection.
+pub(crate) fn window(bytes: u32) -> Vec<u8> {
+    frame(8, 0, 0, &bytes.to_be_bytes())
+}
+
 pub(crate) fn reset(stream: u32) -> Vec<u8> {
     frame(3, 0, stream, &8_u32.to_be_bytes())
 }

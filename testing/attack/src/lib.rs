@@ -22,5 +22,5 @@ mod target;
 
 pub use attacks::{ATTACKS, Attack};
 pub use program::Programs;
-pub use round::{Outcome, Round};
+pub use round::{Outcome, Round, divided};
 pub use target::{Target, serve};

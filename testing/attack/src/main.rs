@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Result, ensure};
-use attack::{ATTACKS, Outcome, Programs, Round, Target};
+use attack::{ATTACKS, Outcome, Programs, Round, Target, divided};
 use clap::{Parser, Subcommand};
 
 /// Attack our own servers on loopback, without credentials, while an honest client measures their answers
@@ -83,18 +83,18 @@ async fn run(args: Args) -> Result<ExitCode> {
         Some(folder) => Programs::Shipped(folder),
         None => Programs::Libraries(std::env::current_exe()?),
     };
-    let of_all = |minutes: u64| (minutes * 60 / rounds.len() as u64).max(1);
-    let seconds = args.minutes.map_or(args.seconds, of_all);
-    println!("{} rounds of {seconds} s\n\n{}", rounds.len(), Outcome::HEAD);
+    let each = match args.minutes {
+        Some(minutes) => {
+            let attacks: Vec<_> = rounds.iter().map(|(attack, _)| *attack).collect();
+            divided(Duration::from_secs(minutes * 60), &attacks)
+        }
+        None => vec![Duration::from_secs(args.seconds); rounds.len()],
+    };
+    let together: Duration = each.iter().sum();
+    println!("{} rounds, {} s together\n\n{}", rounds.len(), together.as_secs(), Outcome::HEAD);
     let mut won = 0;
-    for (attack, target) in rounds {
-        let outcome = Round {
-            attack,
-            target,
-            lasts: Duration::from_secs(seconds),
-            addresses: args.addresses,
-            judges_times: true,
-        };
+    for ((attack, target), lasts) in rounds.into_iter().zip(each) {
+        let outcome = Round { attack, target, lasts, addresses: args.addresses, judges_times: true };
         let outcome = outcome.run(&programs).await?;
         println!("{}", outcome.row());
         let defeats = outcome.defeats();

@@ -20,6 +20,24 @@ const SHARE: u64 = 80;
 /// How long almost every honest request may take in a long round.
 const HONEST: Duration = Duration::from_secs(1);
 
+/// How long a round lasts if its attackers take no answers: longer than a server waits for them.
+const UNTAKEN: Duration = Duration::from_secs(45);
+
+/// Divides the time among the rounds of these attacks. All rounds are equal, except that those whose attackers take no answers last
+/// long enough for the server to give the answers up, if that leaves at least half as much for the others.
+pub fn divided(time: Duration, attacks: &[&Attack]) -> Vec<Duration> {
+    let [long, others] = [true, false].map(|leaves| {
+        u32::try_from(attacks.iter().filter(|it| it.leaves_answers == leaves).count()).unwrap_or(u32::MAX)
+    });
+    let equal = time / (long + others).max(1);
+    let longer = UNTAKEN.max(equal);
+    let rest = time.saturating_sub(longer * long) / others.max(1);
+    if others == 0 || rest < equal / 2 {
+        return vec![equal; attacks.len()];
+    }
+    attacks.iter().map(|it| if it.leaves_answers { longer } else { rest }).collect()
+}
+
 /// One attack on one target.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
@@ -163,6 +181,25 @@ mod tests {
         let row = outcome(&[3, 4, 24]).row();
         assert_eq!(row, "| `slow-heads` | webhooks | 28 of 128 MiB | 3 of 4 | 4 ms | 24 ms |");
         assert!(Outcome::HEAD.lines().all(|line| line.matches('|').count() == row.matches('|').count()));
+    }
+
+    #[test]
+    fn ten_minutes_give_servers_the_time_to_give_up_answers() {
+        let time = Duration::from_mins(10);
+        let rounds: Vec<_> = ATTACKS.iter().flat_map(|it| it.targets.iter().map(move |_| *it)).collect();
+        let each = divided(time, &rounds);
+        let given_up = serving::Limits::default().write;
+        for (attack, lasts) in rounds.iter().zip(&each) {
+            assert!(*lasts >= Duration::from_secs(15), "{attack:?} {lasts:?}");
+            assert!(!attack.leaves_answers || *lasts > given_up + Duration::from_secs(10), "{attack:?} {lasts:?}");
+        }
+        let sum: Duration = each.iter().sum();
+        assert!(sum <= time && sum + Duration::from_secs(1) > time, "{sum:?}");
+        let [long, short] =
+            [true, false].map(|leaves| *rounds.iter().find(|it| it.leaves_answers == leaves).expect("one"));
+        assert_eq!(divided(time, &[long]), [time]);
+        assert_eq!(divided(time, &[long, short]), [time / 2; 2], "each has enough");
+        assert_eq!(divided(Duration::from_mins(1), &[long, short, short]), [Duration::from_secs(20); 3], "too short");
     }
 
     /// A new measurement is a copy of the output.

@@ -25,6 +25,9 @@ pub const MANAGER_NAMESPACE: &str = chart::NAMESPACE;
 /// The name of the operators' Deployment, of their `ServiceAccount` and of their webhook configurations.
 pub const MANAGER: &str = "operators-controller-manager";
 
+/// The name of the `ServiceAccount` of the sidecar that serves the metrics.
+pub const METRICS_PROXY: &str = "operators-controller-manager-metrics-proxy";
+
 /// The file in the folder of a cluster with the manifests that [`install`] has installed.
 pub const INSTALLED: &str = "installed.yaml";
 

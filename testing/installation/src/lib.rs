@@ -16,7 +16,7 @@ pub use backend::{
 pub use clean_up::{clean_up, delete_kind, keep_kind_logs, kind_nodes};
 pub use earlier::{EARLIER, earlier_chart, first_release};
 pub use install::{
-    INSTALLED, Installed, MANAGER, MANAGER_NAMESPACE, Profile, build_image, image_for, image_of, install,
-    make_namespace, uninstall, values,
+    INSTALLED, Installed, MANAGER, MANAGER_NAMESPACE, METRICS_PROXY, Profile, build_image, image_for, image_of,
+    install, make_namespace, uninstall, values,
 };
 pub use mirror::Mirror;

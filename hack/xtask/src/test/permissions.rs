@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context as _, Result, bail};
 use chart::rendered::Rendered;
 use cluster::{Cluster, Nodes};
-use installation::{Backend, MANAGER, permissions};
+use installation::{Backend, MANAGER, METRICS_PROXY, permissions};
 use parking_lot::Mutex;
 
 use super::Args;
@@ -35,9 +35,13 @@ pub(super) fn check(args: &Args) -> Result<Outcome> {
     let cluster = Cluster::open(&summary.name)?;
     let installed = fs::read_to_string(cluster.state_dir().join(installation::INSTALLED))
         .context("the tests installed no operators")?;
-    let comparison = permissions::compare(&Rendered::parse(&installed)?, MANAGER, &cluster.audit_log())?;
-    eprint!("{comparison}");
-    let findings = comparison.findings();
+    let (installed, log) = (Rendered::parse(&installed)?, cluster.audit_log());
+    let mut findings = Vec::new();
+    for account in [MANAGER, METRICS_PROXY] {
+        let comparison = permissions::compare(&installed, account, &log)?;
+        eprint!("{account}\n{comparison}");
+        findings.extend(comparison.findings().into_iter().map(|finding| format!("{account}: {finding}")));
+    }
     if !findings.is_empty() {
         bail!("{}", findings.join("; "));
     }

@@ -161,7 +161,8 @@ fn choice(line: &str) -> Option<&str> {
     line.split('"').find(|word| word.starts_with("v1_") || matches!(*word, "latest" | "earliest"))
 }
 
-/// The compiler that runs all checks is the oldest one that the manifests promise, so that the promise is checked.
+/// The compiler that runs all checks is the oldest one that the manifests promise, so that the promise is checked. A build with
+/// Docker has the same, in an image whose digest a person has to renew.
 pub(super) fn compiler_is_the_oldest(files: &[File]) -> Vec<Finding> {
     let value = |path: &str, key: &str| {
         let file = files.iter().find(|file| file.path == path)?;
@@ -169,17 +170,29 @@ pub(super) fn compiler_is_the_oldest(files: &[File]) -> Vec<Finding> {
         Some(line.split('"').nth(1)?.to_owned())
     };
     let (stated, pinned) = (value("Cargo.toml", "rust-version = "), value("rust-toolchain.toml", "channel = "));
+    let mut findings = Vec::new();
+    let tag = format!("{}-", pinned.as_deref().unwrap_or_default());
+    for file in files.iter().filter(|file| file.name() == "Dockerfile") {
+        for (line, text) in (1..).zip(file.text.lines()) {
+            if text.strip_prefix("FROM rust:").is_some_and(|image| !image.starts_with(&tag)) {
+                let advice =
+                    format!("name the image `rust:{tag}…` with its digest: rust-toolchain.toml pins that compiler");
+                findings.push(Finding::in_line(file, line, advice));
+            }
+        }
+    }
     match (stated, pinned) {
-        (Some(stated), Some(pinned)) if pinned == stated || pinned.starts_with(&format!("{stated}.")) => Vec::new(),
+        (Some(stated), Some(pinned)) if pinned == stated || pinned.starts_with(&format!("{stated}.")) => {}
         (stated, pinned) => {
             let advice = format!(
                 "pins {}, but Cargo.toml promises `rust-version` {}: nothing would check the promise",
                 pinned.unwrap_or_default(),
                 stated.unwrap_or_default()
             );
-            vec![Finding::in_file("rust-toolchain.toml", advice)]
+            findings.push(Finding::in_file("rust-toolchain.toml", advice));
         }
     }
+    findings
 }
 
 #[cfg(test)]
@@ -273,5 +286,19 @@ mod tests {
     #[test]
     fn compiler_that_is_newer_than_promised_is_found() {
         assert_eq!(all(&with(QUEUE, &ROOT.replace("1.95", "1.9"))), ["rust-toolchain.toml"]);
+    }
+
+    #[test]
+    fn image_of_another_compiler_is_found() {
+        let found = |tag: &str| {
+            let mut files = with(QUEUE, ROOT);
+            let text = format!("# the compiler\nFROM rust:{tag} AS build\nENV K8S_OPENAPI_ENABLED_VERSION=1.36\n");
+            files.push(("Dockerfile", text));
+            all(&files)
+        };
+        assert_eq!(found("1.95.0-bookworm@sha256:0"), Vec::<String>::new());
+        for other in ["1.95-bookworm", "1.95.1-bookworm", "1.95.00-bookworm"] {
+            assert_eq!(found(other), ["Dockerfile:2"], "{other}");
+        }
     }
 }

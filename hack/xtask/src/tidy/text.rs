@@ -57,20 +57,10 @@ pub(super) fn actions_are_pinned(files: &[File]) -> Vec<Finding> {
     workflows.flat_map(|file| lines(file, &file.text, message, is_wrong)).collect()
 }
 
-/// Base images without a digest, each with its file and the reason.
-const UNPINNED: &[(&str, &str, &str)] = &[
-    ("Dockerfile", "rust:1.95-bookworm", ONLY_THE_COMPILER),
-    ("hack/scaffold/project/Dockerfile", "rust:1.95-bookworm", ONLY_THE_COMPILER),
-];
-const ONLY_THE_COMPILER: &str = "releases are not built by it, only compiled programs leave it, and no task here reaches its registry \
-                                 to learn the digest; a user who builds can give one";
-
 pub(super) fn images_are_pinned(files: &[File]) -> Vec<Finding> {
-    let advice = "name the digest behind the tag: the owner of an image can move its tags; or give a reason in \
-                  hack/xtask/src/tidy/text.rs";
+    let advice = "name the digest behind the tag: the owner of an image can move its tags";
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.name() == "Dockerfile") {
-        let is_listed = |image: &str| UNPINNED.iter().any(|(path, it, _)| *path == file.path && *it == image);
         let mut stages = vec!["scratch"];
         for (line, text) in (1..).zip(file.text.lines()) {
             let mut words = text.split_whitespace();
@@ -80,7 +70,7 @@ pub(super) fn images_are_pinned(files: &[File]) -> Vec<Finding> {
                 _ => None,
             };
             let Some(image) = image else { continue };
-            if !has_digest(image) && !stages.contains(&image) && !is_listed(image) {
+            if !has_digest(image) && !stages.contains(&image) {
                 findings.push(Finding::in_line(file, line, advice));
             }
             stages.extend(words.skip_while(|word| !word.eq_ignore_ascii_case("as")).nth(1));
@@ -216,15 +206,7 @@ mod tests {
              COPY --from=busybox:1 /a /b\nfrom rust:1@sha256:{digest}0\nFROM scratch\nCOPY a b\nFROM rust:1.95-bookworm\n"
         );
         let found = found(images_are_pinned, &[("x/Dockerfile", &text), ("Dockerfile", "FROM rust:1.95-bookworm\n")]);
-        assert_eq!(found, ["x/Dockerfile:2", "x/Dockerfile:5", "x/Dockerfile:6", "x/Dockerfile:9"]);
-    }
-
-    #[test]
-    fn every_exception_from_digests_is_needed() {
-        for (path, image, _) in UNPINNED {
-            let text = std::fs::read_to_string(crate::workspace::root().join(path)).unwrap_or_default();
-            assert!(text.lines().any(|line| line.starts_with(&format!("FROM {image} "))), "{path} has no {image}");
-        }
+        assert_eq!(found, ["x/Dockerfile:2", "x/Dockerfile:5", "x/Dockerfile:6", "x/Dockerfile:9", "Dockerfile:1"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Sends an HTTP/2 head that never ends",
     targets: WITH_HTTP2,
     attackers: 32,
+    leaves_answers: false,
     once: |aim| once(aim).boxed(),
 };
 

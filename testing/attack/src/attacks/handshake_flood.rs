@@ -10,6 +10,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Begins TLS handshakes, and does not use them",
     targets: &Target::ALL,
     attackers: 128,
+    leaves_answers: false,
     once: |aim| once(aim).boxed(),
 };
 

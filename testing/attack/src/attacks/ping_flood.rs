@@ -11,6 +11,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Sends HTTP/2 pings, and reads no answer",
     targets: WITH_HTTP2,
     attackers: 32,
+    leaves_answers: true,
     once: |aim| once(aim).boxed(),
 };
 

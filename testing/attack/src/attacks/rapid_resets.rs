@@ -11,6 +11,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Gives up HTTP/2 requests right after their beginning",
     targets: WITH_HTTP2,
     attackers: 32,
+    leaves_answers: false,
     once: |aim| once(aim).boxed(),
 };
 

@@ -12,6 +12,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Holds connections whose bodies never end",
     targets: WITH_BODIES,
     attackers: MANY,
+    leaves_answers: false,
     once: |aim| once(aim).boxed(),
 };
 

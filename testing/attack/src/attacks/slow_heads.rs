@@ -12,6 +12,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Holds connections whose heads never end",
     targets: &Target::ALL,
     attackers: MANY,
+    leaves_answers: false,
     once: |aim| once(aim).boxed(),
 };
 

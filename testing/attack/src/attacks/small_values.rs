@@ -11,6 +11,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Sends reviews with up to millions of small values",
     targets: &[Target::Webhooks],
     attackers: 8,
+    leaves_answers: false,
     once: |aim| once(aim).boxed(),
 };
 

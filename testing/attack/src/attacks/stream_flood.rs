@@ -11,6 +11,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Sends requests on HTTP/2 connections, and reads no answer",
     targets: WITH_HTTP2,
     attackers: 64,
+    leaves_answers: true,
     once: |aim| once(aim).boxed(),
 };
 

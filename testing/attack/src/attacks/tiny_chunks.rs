@@ -11,6 +11,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Sends bodies in chunks of one byte",
     targets: WITH_BODIES,
     attackers: 16,
+    leaves_answers: false,
     once: |aim| once(aim).boxed(),
 };
 

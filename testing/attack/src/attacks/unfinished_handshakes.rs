@@ -11,6 +11,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Holds connections whose first message of TLS has 64 KiB and never ends",
     targets: &Target::ALL,
     attackers: MANY,
+    leaves_answers: false,
     once: |aim| once(aim).boxed(),
 };
 

@@ -11,6 +11,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Asks for answers of megabytes, and never reads them",
     targets: &[Target::Webhooks],
     attackers: 64,
+    leaves_answers: true,
     once: |aim| once(aim).boxed(),
 };
 

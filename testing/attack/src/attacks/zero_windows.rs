@@ -11,6 +11,7 @@ pub(super) const ATTACK: Attack = Attack {
     about: "Sends requests, and leaves no HTTP/2 window for the answers",
     targets: WITH_HTTP2,
     attackers: 512,
+    leaves_answers: true,
     once: |aim| once(aim).boxed(),
 };
 
