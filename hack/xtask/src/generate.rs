@@ -2,6 +2,7 @@
 //! how a change affects users.
 
 mod difference;
+mod events;
 mod fields;
 mod lines;
 mod readme;

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// # Errors
 ///
 /// There is such an operator already.
-pub(crate) fn additions(names: &Names, files: &[File]) -> Result<Vec<File>> {
+fn additions(names: &Names, files: &[File]) -> Result<Vec<File>> {
     let Names { name, kind, .. } = names;
     let folder = format!("operators/{name}-operator/");
     let is_there = files.iter().any(|file| file.path.starts_with(&folder));

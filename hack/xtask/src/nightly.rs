@@ -18,7 +18,7 @@ use crate::report::Outcome;
 use crate::seeded_bugs;
 use crate::simulate;
 use crate::steps::{self, Step};
-use crate::test::{checks, nextest};
+use crate::test::{checks, nextest, scaffold};
 use crate::workspace;
 
 /// Run the checks that take hours, such as all interferences, random worlds, mutants, releases, kind and benchmarks
@@ -93,9 +93,15 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "one-more-operator",
-        title: "a new operator needs its folder, and one line in each of four files",
+        title: "the tutorial's command adds an operator to this workspace, whose checks pass after the tutorial's change",
         needs: &["cluster"],
         run: |_| one_more_operator::check(),
+    },
+    Step {
+        name: "project-from-git",
+        title: "a new project that takes the runtime from Git passes its checks",
+        needs: &["tools", "cluster"],
+        run: |_| scaffold::from_git(),
     },
     Step {
         name: "crates",

@@ -1,14 +1,20 @@
-//! Adds one more operator to a copy of the checkout, and checks that everything which a change of an operator must pass accepts it.
+//! Adds one more operator to a copy of the checkout by the command of the tutorial, makes the tutorial's change to it, and checks that
+//! everything which a change of an operator must pass accepts it.
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::checkout_copy::CheckoutCopy;
-use crate::new_operator;
 use crate::report::Outcome;
-use crate::scaffold::{self, Api, Names};
+use crate::scaffold::{Api, Names};
 use crate::workspace;
+
+/// The tutorial, which names the command and this check.
+const TUTORIAL: &str = include_str!("../../../docs/book/src/new-project.md");
+const MARK: &str = "<!-- tested by: hack/xtask/src/one_more_operator.rs check -->\n```sh\ncargo xtask ";
+/// What the tutorial calls its operator, and the group of its kind.
+const DOCUMENTED: &str = "note --kind Note --group ";
 
 /// The name of the new operator. In two halves, because in the copy it is the name of an operator, which shared code must not
 /// contain.
@@ -16,17 +22,22 @@ const NAME: &str = concat!("sproc", "ket");
 const KIND: &str = concat!("Bicycle", "Part"); // the name of an operator need not be that of its kind
 const PLURAL: &str = concat!("bicycle", "parts");
 
-/// Adds the operator as `cargo xtask new-operator` does, and runs the checks.
+/// Adds and changes the operator, and runs the checks.
 pub(crate) fn check() -> Result<Outcome> {
-    let copy = CheckoutCopy::new()?;
-    let api = Api::new(KIND, "parts.example.org");
-    let names = Names::new(Some(NAME), &api)?;
-    scaffold::write(copy.folder(), &new_operator::additions(&names, &workspace::files()?)?)?;
-    checks(&copy)?; // the next use of the copy undoes the additions
+    checks(&CheckoutCopy::new()?)?; // the next use of the copy undoes the additions
     Ok(Outcome::Passed)
 }
 
+/// The task in the tutorial and its arguments, for this operator, and the group of its kind.
+fn documented() -> Result<(String, &'static str)> {
+    let (_, rest) = TUTORIAL.split_once(MARK).context("the tutorial adds no operator")?;
+    let (task, rest) = rest.split_once(DOCUMENTED).context("the operator of the tutorial has another name")?;
+    let group = rest.lines().next().unwrap_or_default();
+    Ok((format!("{task}{NAME} --kind {KIND} --group {group}"), group))
+}
+
 fn checks(copy: &CheckoutCopy) -> Result<()> {
+    let (task, group) = documented()?;
     let package = format!("{NAME}-operator");
     let run = |what: &str, arguments: &[&str]| {
         eprintln!("{what}");
@@ -34,7 +45,10 @@ fn checks(copy: &CheckoutCopy) -> Result<()> {
         cargo.env("CI", "true"); // a test that cannot run here fails
         workspace::run(cargo.args(arguments), &format!("{what} failed with one more operator, see above"))
     };
-    run("format", &["fmt", "--package", &package, "--package", "e2e"])?;
+    let arguments: Vec<_> = ["run", "--quiet", "--package", "xtask", "--"].into_iter().chain(task.split(' ')).collect();
+    run("the command of the tutorial", &arguments)?;
+    run("format", &["fmt", "--package", &package, "--package", "e2e", "--check"])?;
+    Names::new(Some(NAME), &Api::new(KIND, group))?.change(&copy.folder().join("operators"))?;
     run("generated files", &["run", "--quiet", "--package", "xtask", "--", "generate"])?;
     let definition = copy.folder().join(format!("charts/operators/files/{NAME}/crd-{PLURAL}.yaml"));
     ensure!(definition.is_file(), "the chart has no definition of the new kind");
@@ -47,4 +61,16 @@ fn checks(copy: &CheckoutCopy) -> Result<()> {
     run("its tests", &["test", "--package", &package])?;
     run("tests of the registry", &["test", "--package", "controller-manager", "--test", "registry"])?;
     run("end-to-end tests compile", &["check", "--package", "e2e", "--tests"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_of_the_tutorial_adds_this_operator() {
+        let (task, group) = documented().expect("the command");
+        assert_eq!(task, format!("new-operator {NAME} --kind {KIND} --group {group}"));
+        assert!(group.ends_with(".example.com"), "{group}");
+    }
 }

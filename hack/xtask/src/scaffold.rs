@@ -14,6 +14,9 @@ const FOLDER: &str = "hack/scaffold";
 /// The crate of the template, below [`FOLDER`].
 pub(crate) const TEMPLATE: &str = "gadget-operator";
 
+/// The change that the tutorial makes to a new operator, with the names of the template.
+const FIRST_CHANGE: &str = include_str!("../../scaffold/first-change.patch");
+
 /// The words that Rust reserves, in lower case: they cannot be the name of a module.
 /// <https://doc.rust-lang.org/reference/keywords.html>
 const KEYWORDS: &[&str] = &[
@@ -120,6 +123,16 @@ impl Names {
         let path = workspace::root().join(FOLDER).join("e2e.rs");
         let text = fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?;
         Ok(self.applied_to(&text))
+    }
+
+    /// Makes the change of the tutorial to the new operator, whose crate is in this folder.
+    pub(crate) fn change(&self, folder: &Path) -> Result<()> {
+        let patch = tempfile::NamedTempFile::new()?;
+        fs::write(patch.path(), self.applied_to(FIRST_CHANGE))?;
+        let mut apply = workspace::command("git");
+        apply.arg("apply").arg(patch.path()).current_dir(folder);
+        apply.env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(folder)); // not in the repository around the folder
+        workspace::run(&mut apply, "the change of the tutorial does not fit the new operator, see above")
     }
 
     fn renamed(&self, files: Vec<File>, folder: &str) -> Vec<File> {

@@ -3,7 +3,7 @@
 pub(crate) mod checks;
 pub(crate) mod nextest;
 mod permissions;
-mod scaffold;
+pub(crate) mod scaffold;
 mod space;
 
 use std::process::ExitCode;

@@ -238,10 +238,13 @@ mod tests {
     }
 
     #[test]
-    fn readme_explains_every_reason() {
-        let readme = include_str!("../README.md");
+    fn readme_explains_every_reason_and_the_event_of_each_warning() {
+        let (reasons, events) = include_str!("../README.md").split_once("| Event | Type | Meaning |").expect("a table");
         for reason in REASONS.into_iter().chain([DIVERGED]) {
-            assert!(readme.contains(&format!("\n| `{reason}` | ")), "no row of a table in README.md for {reason}");
+            assert!(reasons.contains(&format!("\n| `{reason}` | ")), "no row of a table in README.md for {reason}");
+        }
+        for reason in WARNINGS.into_iter().chain(["ModificationRejected"]) {
+            assert!(events.contains(&format!("\n| `{reason}` | Warning | ")), "no event in README.md for {reason}");
         }
     }
 }

@@ -8,3 +8,8 @@ mod text;
 pub use class::{Class, classify, is_unauthorized};
 pub use retry_after::{retry_after, retry_after_seconds};
 pub use text::{NO_STATUS, chain, panic_message, sentence};
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

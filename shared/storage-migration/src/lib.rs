@@ -109,3 +109,8 @@ pub async fn run(
     }
     reports
 }
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

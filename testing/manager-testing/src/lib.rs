@@ -51,3 +51,8 @@ pub use races::{Missed, Raced, Races};
 pub use seed::seed;
 pub use two_releases::two_releases;
 pub use world::{Namespaced, World, run_id};
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,7 +1,8 @@
 //! The code blocks of the pages. Each has one of four forms:
 //!
 //! - It consists of `{{#include path}}` or `{{#include path:anchor}}`, and the path is a file that the compiler or a test reads.
-//! - The line before it is `<!-- tested by: path name -->`, and the file at this path has a function with this name.
+//! - The line before it is `<!-- tested by: path name -->`, and the file at this path has a function with this name. It reads the page,
+//!   so that it fails if the block is no longer what it runs.
 //! - The line before it is `<!-- run -->`, and `cargo xtask book` runs it.
 //! - The line before it is `<!-- untested: reason -->`.
 
@@ -136,11 +137,14 @@ fn form(page: &File, block: &Block, files: &[File]) -> std::result::Result<Form,
         return Ok(Form::Run);
     }
     if let Some(test) = marker("tested by") {
-        let exists = test.split_once(' ').is_some_and(|(path, name)| {
-            let file = files.iter().find(|file| file.path == path);
-            file.is_some_and(|file| file.text.contains(&format!("fn {name}(")))
-        });
-        return if exists { Ok(Form::Tested) } else { Err(format!("there is no test \"{test}\"")) };
+        let (path, name) = test.split_once(' ').unwrap_or((test, ""));
+        let has_test = |file: &&File| file.path == path && file.text.contains(&format!("fn {name}("));
+        let file = files.iter().find(has_test).ok_or_else(|| format!("there is no test \"{test}\""))?;
+        // The test of the READMEs computes their paths.
+        if super::is_page(page) && !file.text.contains(&page.path) {
+            return Err(format!("{path} does not read this page: the test would not notice a change of the block"));
+        }
+        return Ok(Form::Tested);
     }
     match marker("untested") {
         Some(reason) if reason.split(' ').count() > 2 => Ok(Form::Untested),
@@ -213,8 +217,10 @@ mod tests {
 
     fn checked(page: &str) -> Checked {
         let page = file("docs/book/src/a/page.md", page);
-        let code = "// ANCHOR: part\nfn a_test() {}\n// ANCHOR_END: part\nread(\"sample.yaml\")\n";
-        let files = [file("x/a.rs", code), file("x/sample.yaml", ""), file("x/other.yaml", "")];
+        let code = "// ANCHOR: part\nfn a_test() {}\n// ANCHOR_END: part\nread(\"sample.yaml\")\n\
+                    include_str!(\"../docs/book/src/a/page.md\")\n";
+        let blind = file("x/blind.rs", "fn b_test() {}\n");
+        let files = [file("x/a.rs", code), blind, file("x/sample.yaml", ""), file("x/other.yaml", "")];
         check(&[&page], &files)
     }
 
@@ -267,6 +273,10 @@ mod tests {
             ("<!-- untested: so -->\n```\n```\n", "docs/book/src/a/page.md:2: \"so\" is no reason"),
             ("<!-- untested: needs a cluster -->\n```\n```\n\n```\nls\n```\n", "docs/book/src/a/page.md:5: the block"),
             ("<!-- tested by: x/a.rs other_test -->\n```\n```\n", "docs/book/src/a/page.md:2: there is no test"),
+            (
+                "<!-- tested by: x/blind.rs b_test -->\n```\n```\n",
+                "docs/book/src/a/page.md:2: x/blind.rs does not read",
+            ),
             (
                 "```\n{{#include ../../../../x/b.rs}}\n```\n",
                 "docs/book/src/a/page.md:1: includes x/b.rs, which does not",

@@ -1,8 +1,8 @@
-//! Counts the lines of code of the operators that the book compares with those of other projects.
+//! Counts the lines of code of the operators that the book compares with those of other projects, and of the operator of its tutorial.
 
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::tidy::rust::without_comments;
 use crate::workspace::File;
@@ -24,6 +24,10 @@ const OPERATORS: &[(&str, &str)] = &[
     ),
 ];
 
+/// The operator of the tutorial, and its files in the order in which the tutorial shows them. The first one is the schema.
+const TUTORIAL: &str = "operators/foo-operator/src/";
+const PARTS: &[&str] = &["api.rs", "desired.rs", "status.rs", "controller.rs", "operator.rs", "lib.rs", "main.rs"];
+
 /// The table of the operators with their lines of code.
 pub(super) fn table(files: &[File]) -> Result<String> {
     let mut table = "| operator | file | lines |\n|---|---|---:|\n".to_owned();
@@ -31,6 +35,23 @@ pub(super) fn table(files: &[File]) -> Result<String> {
         let file = files.iter().find(|file| file.path == *path).with_context(|| format!("{path} does not exist"))?;
         writeln!(table, "| {operator} | `{path}` | {} |", count(&file.text))?;
     }
+    Ok(table)
+}
+
+/// The table of the files of the tutorial with their lines of code, without tests.
+pub(super) fn of_tutorial(files: &[File]) -> Result<String> {
+    let code: Vec<&File> = files.iter().filter(|file| file.path.starts_with(TUTORIAL)).collect();
+    ensure!(code.len() == PARTS.len(), "{TUTORIAL} has other files than the tutorial shows");
+    let mut table = "| file | lines |\n|---|---:|\n".to_owned();
+    let mut sum = 0;
+    for part in PARTS {
+        let file = code.iter().find(|file| file.name() == *part);
+        let file = file.with_context(|| format!("{TUTORIAL}{part} does not exist"))?;
+        let lines = count(file.text.split("#[cfg(test)]").next().unwrap_or_default());
+        sum += if *part == PARTS[0] { 0 } else { lines };
+        writeln!(table, "| `{part}` | {lines} |")?;
+    }
+    writeln!(table, "| all but the schema in `{}` | {sum} |", PARTS[0])?;
     Ok(table)
 }
 
@@ -65,5 +86,23 @@ mod tests {
         assert_eq!(table_of(&files).unwrap(), OPERATORS.len());
         files.pop();
         assert!(table(&files).is_err());
+    }
+
+    #[test]
+    fn lines_of_the_tutorial_are_those_without_tests_and_schema() {
+        let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n}\n".to_owned();
+        let mut files: Vec<File> =
+            PARTS.iter().map(|part| File { path: format!("{TUTORIAL}{part}"), text: text.clone() }).collect();
+        let table = of_tutorial(&files).unwrap();
+        assert!(table.ends_with("| `main.rs` | 1 |\n| all but the schema in `api.rs` | 6 |\n"), "{table}");
+        files.push(File { path: format!("{TUTORIAL}other.rs"), text });
+        assert!(of_tutorial(&files).is_err());
+    }
+
+    #[test]
+    fn operator_of_the_tutorial_has_about_a_hundred_lines() {
+        let table = of_tutorial(&crate::workspace::files().unwrap()).unwrap();
+        let lines: usize = table.trim_end().trim_end_matches(" |").rsplit(' ').next().unwrap().parse().unwrap();
+        assert!((90..=110).contains(&lines), "{table}");
     }
 }

@@ -1,4 +1,5 @@
-//! Fills the generated blocks in READMEs, in the chart's `Chart.yaml` and in the comparison of the book. Comments around a block name its content:
+//! Fills the generated blocks in READMEs, in the chart's `Chart.yaml` and in the pages of the book that count lines of code. Comments around a
+//! block name its content:
 //!
 //! ```text
 //! <!-- generated: fields of Memcached -->
@@ -17,8 +18,8 @@ use crate::workspace::{self, File};
 const OPEN: &str = "<!-- generated: ";
 const CLOSE: &str = "<!-- end -->";
 
-/// The page of the book that compares lines of code.
-const COMPARISON: &str = "docs/book/src/comparison.md";
+/// The pages of the book that count lines of code.
+const PAGES: &[&str] = &["docs/book/src/comparison.md", "docs/book/src/tutorial.md"];
 
 pub(super) fn files() -> Result<Files> {
     let files = workspace::files()?;
@@ -26,7 +27,7 @@ pub(super) fn files() -> Result<Files> {
     let readme = |file: &&File| file.path.starts_with("operators/") && file.name() == "README.md";
     files
         .iter()
-        .filter(|file| chart(file) || readme(file) || file.path == COMPARISON)
+        .filter(|file| chart(file) || readme(file) || PAGES.contains(&&*file.path))
         .filter(|file| file.text.contains(OPEN))
         .map(|file| Ok((PathBuf::from(&file.path), fill(file, block)?)))
         .collect()
@@ -37,10 +38,12 @@ fn block(title: &str) -> Result<String> {
     match title {
         "values" => return document::values_table(),
         "lines of code" => return lines::table(&workspace::files()?),
+        "lines of the tutorial" => return lines::of_tutorial(&workspace::files()?),
         "annotations" => return Ok(hub::annotations()? + "  # "), // in Chart.yaml, the closing line is a YAML comment
         _ => {}
     }
-    let known = "this title is unknown; the known ones are \"fields of KIND\", \"values\", \"annotations\" and \"lines of code\"";
+    let known = "this title is unknown; the known ones are \"fields of KIND\", \"values\", \"annotations\", \"lines of code\" and \
+                 \"lines of the tutorial\"";
     let kind = title.strip_prefix("fields of ").context(known)?;
     let crds = OPERATORS.iter().flat_map(|operator| operator.crds());
     let crd = crds.into_iter().find(|crd| crd.spec.names.kind == kind);

@@ -1,4 +1,4 @@
-//! Writes the reference of the book: kinds, flags, metrics, permissions, values, alerts, reasons and commands, each from the
+//! Writes the reference of the book: kinds, flags, metrics, permissions, values, alerts, reasons, events and commands, each from the
 //! program or the file that decides it, and the table of terms for users of controller-runtime.
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use clap::Command;
 use controller_manager::OPERATORS;
 use serde::Deserialize;
 
-use super::{Files, fields};
+use super::{Files, events, fields};
 use crate::workspace::{self, File};
 
 /// The folder that contains only generated pages.
@@ -61,7 +61,15 @@ pub(super) fn files() -> Result<Files> {
             &section("Permissions")?,
         ),
     ];
-    Ok(pages.into_iter().chain([migration()?, reasons()?]).collect())
+    let files = workspace::files()?;
+    let problems = problems(&files);
+    let events = page(
+        "events",
+        "Events",
+        "you know what each event means, and which operator emits it",
+        &format!("{EVENTS}{}", events::table(&files, &problems)?),
+    );
+    Ok(pages.into_iter().chain([migration()?, reasons(&problems), events]).collect())
 }
 
 fn page(name: &str, title: &str, result: &str, text: &str) -> (PathBuf, String) {
@@ -72,34 +80,48 @@ fn page(name: &str, title: &str, result: &str, text: &str) -> (PathBuf, String) 
     (Path::new(FOLDER).join(format!("{name}.md")), text)
 }
 
-/// The reasons of the problems that conditions and events report, from the constants that define them.
-fn reasons() -> Result<(PathBuf, String)> {
-    let files = workspace::files()?;
+/// What the page about events says before its table.
+const EVENTS: &str = "`kubectl describe` shows the events of an object, and `kubectl operators trace` shows them among everything else \
+    that has happened to it. Equal events within six minutes are one series. Each object may have 25 events at once, and then one \
+    every five minutes. The READMEs of the operators have the same tables.\n\n";
+
+/// The problems that conditions and events report, from the constants that define them, sorted by name.
+fn problems(files: &[File]) -> Vec<Reason> {
     let is_code = |file: &&File| {
         let of_program = file.path.starts_with("shared/") || file.path.starts_with("operators/");
         of_program && file.is("rs") && file.path.contains("/src/") && !file.path.contains("tests")
     };
     let mut reasons: Vec<Reason> = files.iter().filter(is_code).flat_map(reasons_in).collect();
     reasons.sort_by(|one, other| one.name.cmp(&other.name));
+    reasons
+}
+
+fn reasons(problems: &[Reason]) -> (PathBuf, String) {
     let mut text = String::from(
         "A problem makes `Degraded` true, unless its meaning says otherwise, and its reason is that of the conditions. If it has an \
          event, the runtime emits it when the problem appears. The README of an operator has its reasons that are no problems.\n\n| Reason | Event | Reported by | Meaning |\n|---|---|---|---|\n",
     );
-    for Reason { name, event, meaning, crate_ } in &reasons {
+    for Reason { name, event, meaning, crate_ } in problems {
         let event = event.as_ref().map(|event| format!("`{event}`")).unwrap_or_default();
         let _ = writeln!(text, "| `{name}` | {event} | {crate_} | {} |", safe(meaning).trim_end());
     }
-    Ok(page("reasons", "Reasons", "you know what the reason of a condition means", &text))
+    page("reasons", "Reasons", "you know what the reason of a condition means", &text)
 }
 
 /// A kind of problem.
 #[derive(Debug, PartialEq, Eq)]
-struct Reason {
-    name: String,
-    event: Option<String>,
-    meaning: String,
+pub(super) struct Reason {
+    pub(super) name: String,
+    pub(super) event: Option<String>,
+    pub(super) meaning: String,
     /// The operator that reports it; all of them if it is a kind of the runtime.
-    crate_: String,
+    pub(super) crate_: String,
+}
+
+/// The operator to which a file belongs, or all of them.
+pub(super) fn emitter(path: &str) -> &str {
+    let operator = path.strip_prefix("operators/").and_then(|rest| rest.split_once("-operator/"));
+    operator.map_or("all operators", |(name, _)| name)
 }
 
 /// The constants of type `ProblemKind` in this file. Each has its reason as the first string.
@@ -118,13 +140,12 @@ fn reasons_in(file: &File) -> Vec<Reason> {
             let event = statement.split_once("with_event(\"").and_then(|(_, rest)| rest.split('"').next());
             let name = statement.split('"').nth(1).unwrap_or_default();
             let event = event.or_else(|| statement.contains("invalid(\"").then_some(name));
-            let crate_ = file.path.strip_prefix("operators/").and_then(|rest| rest.split("-operator/").next());
             if !name.is_empty() && statement.contains("(\"") && file.text.contains("ProblemKind") {
                 reasons.push(Reason {
                     name: name.to_owned(),
                     event: event.map(str::to_owned),
                     meaning: meaning.join(" "),
-                    crate_: crate_.unwrap_or("all operators").to_owned(),
+                    crate_: emitter(&file.path).to_owned(),
                 });
             }
         }

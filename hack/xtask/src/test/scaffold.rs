@@ -2,7 +2,7 @@
 //! project passes its own checks, with a real API server, and its chart is installed on a real node.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,8 +15,9 @@ use crate::report::Outcome;
 use crate::scaffold::{Api, Names};
 use crate::{tidy, workspace};
 
-/// The change that the tutorial makes to a new operator, with the names of the template.
-const CHANGE: &str = include_str!("../../../scaffold/first-change.patch");
+/// The tutorial. Its marked blocks are the commands that write a project, and those after the first change.
+const TUTORIAL: &str = include_str!("../../../../docs/book/src/new-project.md");
+const MARK: &str = "<!-- tested by: hack/xtask/src/test/scaffold.rs check -->\n```sh\n";
 
 /// The name of an operator need not be that of its kind.
 const NAME: &str = "parts";
@@ -42,24 +43,53 @@ fn make(target: &str) -> Command {
     make
 }
 
+/// The commands in the marked blocks of the tutorial.
+fn documented() -> Vec<Vec<&'static str>> {
+    let blocks = TUTORIAL.split(MARK).skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.map(|block| block.lines().collect()).collect()
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("could not remove {}", folder.display()))?;
+    }
+    Ok(())
+}
+
 /// Writes, changes and checks a project.
 pub(super) fn check() -> Result<Outcome> {
     let folder = folder();
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))?;
-    }
+    remove(&folder)?;
     let names = Names::new(Some(NAME), &Api::new(KIND, "shop.example.org"))?;
     new_project::write(&folder, &names, &Source::Checkout)?;
     let broken = tidy::broken_links(&workspace::files_in(&folder)?);
     ensure!(broken.is_empty(), "links of the new project lead nowhere:\n{}", broken.join("\n"));
     run("generated files of the new project", &mut make("check-generated"))?;
-    let patch = folder.with_file_name("first-change.patch");
-    fs::write(&patch, names.applied_to(CHANGE))?;
-    let mut apply = workspace::command("git");
-    apply.arg("apply").arg(&patch).env("GIT_CEILING_DIRECTORIES", folder.with_file_name("")); // not in this repository
-    run("the first change of the tutorial", &mut apply)?;
-    run("make generate", &mut make("generate"))?;
-    run("make test", &mut make("test"))?;
+    eprintln!("the first change of the tutorial");
+    names.change(&folder)?;
+    for command in documented().pop().unwrap_or_default() {
+        run(command, workspace::command("sh").args(["-euc", command]))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// Writes a project that takes the runtime from Git, from the last commit of this checkout, and checks it.
+pub(crate) fn from_git() -> Result<Outcome> {
+    let folder = workspace::root().join("target/scaffold/from-git");
+    remove(&folder)?;
+    let git = |arguments: &[&str]| -> Result<String> {
+        let output = workspace::command("git").args(arguments).output().context("could not run git")?;
+        ensure!(output.status.success(), "git: {}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    let url = format!("file://{}", git(&["rev-parse", "--path-format=absolute", "--git-common-dir"])?);
+    let commit = Some(git(&["rev-parse", "HEAD"])?);
+    let names = Names::new(Some(NAME), &Api::new(KIND, "shop.example.org"))?;
+    new_project::write(&folder, &names, &Source::Git { url, commit })?;
+    eprintln!("make test");
+    let mut make = make("test");
+    make.current_dir(&folder).env("CARGO_TARGET_DIR", workspace::root().join("target"));
+    workspace::run(&mut make, &format!("make test failed in {}, see above", folder.display()))?;
     Ok(Outcome::Passed)
 }
 
@@ -148,6 +178,14 @@ mod tests {
         let name = |it: &Value| [&it["kind"], &it["metadata"]["name"]].map(|it| it.as_str().unwrap_or("?")).join("/");
         let names = |rendered: &Rendered| rendered.objects.iter().map(name).collect::<BTreeSet<_>>();
         names(after).difference(&names(before)).cloned().collect()
+    }
+
+    #[test]
+    fn tutorial_writes_a_project_and_checks_its_change() {
+        let documented = super::documented();
+        let [write, change] = documented.as_slice() else { panic!("{documented:?}") };
+        assert!(write[0].starts_with("cargo xtask new-project "), "{write:?}");
+        assert_eq!(*change, ["make generate", "make test"]);
     }
 
     #[test]

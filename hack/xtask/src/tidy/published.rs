@@ -52,6 +52,9 @@ pub(super) fn metadata(files: &[File]) -> Vec<Finding> {
                 let advice = "write README.md beside it: what the crate is, and an example";
                 findings.push(Finding::in_file(&file.path, advice));
             }
+            Some(file) if !has_example(file, files) => {
+                findings.push(Finding::in_file(&readme, "add an example in a block of rust: users begin with it"));
+            }
             Some(readme) if readme.text.contains("```rust") && !library_has(README) => {
                 let advice = format!("add `{README}` to an item for doctest: the examples of the README must compile");
                 findings.push(Finding::in_file(&library, advice));
@@ -66,6 +69,13 @@ pub(super) fn metadata(files: &[File]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether the README has an example: code, or the command of a program.
+fn has_example(readme: &File, files: &[File]) -> bool {
+    let program = format!("{}/src/main.rs", readme.folder());
+    let is_program = files.iter().any(|file| file.path == program);
+    readme.text.contains("```rust") || (is_program && readme.text.contains("```console"))
 }
 
 /// A registry has no paths: each crate that a published one depends on must be published too, under the version of the release.
@@ -207,14 +217,16 @@ mod tests {
         version.workspace = true\nrust-version.workspace = true\nrepository.workspace = true\nreadme = \"README.md\"\n\
         keywords = [\"queue\"]\ncategories = [\"asynchronous\"]\n\n[dependencies]\nk8s-openapi.workspace = true\n\n\
         [dev-dependencies]\nown.workspace = true\nk8s-openapi = { workspace = true, features = [\"v1_36\"] }\n";
+    const LIBRARY: &str =
+        "//! A queue.\n#![deny(missing_docs)]\n#[doc = include_str!(\"../README.md\")]\nstruct Readme;\n";
     const OWN: &str = "[package]\nname = \"own\"\npublish.workspace = true\n[dependencies]\nqueue.workspace = true\n";
 
     fn with(queue: &str, root: &str) -> Vec<(&'static str, String)> {
         let files = [
             ("Cargo.toml", root),
             ("shared/queue/Cargo.toml", queue),
-            ("shared/queue/README.md", "# queue"),
-            ("shared/queue/src/lib.rs", "//! A queue.\n#![deny(missing_docs)]\n"),
+            ("shared/queue/README.md", "# queue\n\n```rust\nqueue::add();\n```\n"),
+            ("shared/queue/src/lib.rs", LIBRARY),
             ("shared/own/Cargo.toml", OWN),
             ("rust-toolchain.toml", "[toolchain]\nchannel = \"1.95.0\"\n"),
         ];
@@ -246,20 +258,23 @@ mod tests {
         let files: Vec<_> = with(QUEUE, ROOT).into_iter().filter(|(path, _)| !path.ends_with("README.md")).collect();
         assert_eq!(all(&files), ["shared/queue/Cargo.toml"]);
         let files: Vec<_> = with(QUEUE, ROOT).into_iter().filter(|(path, _)| !path.ends_with("lib.rs")).collect();
-        assert_eq!(all(&files), ["shared/queue/src/lib.rs"]);
+        assert_eq!(all(&files), ["shared/queue/src/lib.rs", "shared/queue/src/lib.rs"], "no example, no lint");
     }
 
     #[test]
-    fn example_that_no_test_compiles_is_found() {
-        let mut files = with(QUEUE, ROOT);
-        for (_, text) in files.iter_mut().filter(|(path, _)| path.ends_with("README.md")) {
-            text.push_str("\n```rust\nqueue::add();\n```\n");
-        }
-        assert_eq!(all(&files), ["shared/queue/src/lib.rs"]);
-        for (_, text) in files.iter_mut().filter(|(path, _)| path.ends_with("lib.rs")) {
-            text.extend([README, "\nstruct Readme;\n"]);
-        }
-        assert_eq!(all(&files), Vec::<String>::new());
+    fn missing_example_and_one_that_no_test_compiles_are_found() {
+        let changed = |path: &str, old: &str, new: &str| {
+            let mut files = with(QUEUE, ROOT);
+            for (_, text) in files.iter_mut().filter(|(it, _)| *it == path) {
+                *text = text.replace(old, new);
+            }
+            files
+        };
+        assert_eq!(all(&changed("shared/queue/src/lib.rs", README, "")), ["shared/queue/src/lib.rs"]);
+        let mut program = changed("shared/queue/README.md", "```rust", "```console");
+        assert_eq!(all(&program), ["shared/queue/README.md"]);
+        program.push(("shared/queue/src/main.rs", "fn main() {}\n".to_owned()));
+        assert_eq!(all(&program), Vec::<String>::new());
     }
 
     #[test]
