@@ -11,4 +11,5 @@ mod nodes;
 mod observability;
 mod outages;
 mod plugin;
+mod walk;
 mod webhooks;

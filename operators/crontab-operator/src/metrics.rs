@@ -128,14 +128,18 @@ fn has_succeeded(status: &CronTabStatus) -> Option<bool> {
     has_ended.then(|| status.failed_last().is_none())
 }
 
-/// Counts the scheduled times that were decided on since a run last completed, or since the schedule took effect. The newest of
-/// them may be active. `None` while no schedule is in effect.
+/// Counts the scheduled times that have passed since a run last completed, or since the schedule took effect. The newest of them may
+/// be active. `None` while no schedule is in effect.
 fn runs_without_success(spec: &CronTabSpec, status: &CronTabStatus) -> Option<i64> {
-    status.next_schedule_time?;
+    let next = status.next_schedule_time?;
     let Timing { schedule, zone } = Timing::of(spec).ok()?;
     let since = status.schedule.as_ref()?.since.max(status.last_successful_time.unwrap_or(Timestamp::MIN));
-    let Some(decided) = status.last_schedule_time.max(status.last_missed_time) else { return Some(0) };
-    i64::try_from(schedule.times(&zone, since).count(since, decided)).ok()
+    let times = schedule.times(&zone, since);
+    // While the API server refuses the Job of a run, the run stays due, and the status records neither a start nor a skip. So every
+    // time before that of the next run counts. `jitterSeconds` may delay its start, but not beyond the time after it.
+    let passed = times.until(next).and_then(|time| time.checked_sub(SignedDuration::from_secs(1)).ok());
+    let Some(last) = passed.max(status.last_schedule_time).max(status.last_missed_time) else { return Some(0) };
+    i64::try_from(times.count(since, last)).ok()
 }
 
 #[cfg(test)]
@@ -218,7 +222,8 @@ mod tests {
             runs_without_success(&spec, &status(&past))
         };
         let monday = "2026-11-23T09:00:00Z";
-        assert_eq!(of(&json!({})), Some(0), "no time was decided on");
+        assert_eq!(of(&json!({"nextScheduleTime": "2026-11-20T16:00:00Z"})), Some(0), "no time has passed");
+        assert_eq!(of(&json!({})), Some(3), "the API server refuses the Jobs");
         assert_eq!(of(&json!({"lastScheduleTime": monday})), Some(3), "16:00, 17:00 and 9:00");
         let skipped = json!({"lastScheduleTime": "2026-11-20T16:00:00Z", "lastMissedTime": monday});
         assert_eq!(of(&skipped), Some(3), "a skipped run has no success either");
@@ -233,9 +238,20 @@ mod tests {
         );
         let every = samples::with_spec(&json!({"cronSpec": "@every 10m", "image": "a"})).spec;
         let past = json!({
-            "nextScheduleTime": monday, "schedule": {"hash": "h", "since": "2026-11-20T15:00:00Z"},
+            "nextScheduleTime": "2026-11-20T16:10:00Z", "schedule": {"hash": "h", "since": "2026-11-20T15:00:00Z"},
             "lastScheduleTime": "2026-11-20T16:00:00Z",
         });
         assert_eq!(runs_without_success(&every, &status(&past)), Some(6));
+    }
+
+    #[test]
+    fn time_whose_start_jitter_delays_has_not_passed() {
+        let spec = json!({"cronSpec": "0 * * * *", "image": "a", "jitterSeconds": 600});
+        let of = |next: &str| {
+            let past = json!({"nextScheduleTime": next, "schedule": {"hash": "h", "since": "2026-11-20T09:30:00Z"}});
+            runs_without_success(&samples::with_spec(&spec).spec, &status(&past))
+        };
+        assert_eq!(of("2026-11-20T10:09:59Z"), Some(0));
+        assert_eq!(of("2026-11-20T11:00:00Z"), Some(1));
     }
 }

@@ -3,13 +3,15 @@
 //! Reading order: [`layer`] packs files; [`image`] adds a configuration and a manifest to a layer; [`store`] keeps images in a
 //! folder; [`registry`] serves that folder. [`fixtures`] lists the images of samples and tests, and builds them from this
 //! repository's Go sources and from Debian's packages ([`debian`], [`closure`]). [`operator`] builds the image of the product,
-//! `folders` makes its programs the same in each folder, and [`sbom`] lists what is linked into them.
+//! `folders` makes its programs the same in each folder, `elf` checks that they need no libraries, and [`sbom`] lists what is linked
+//! into them.
 #![deny(missing_docs)]
 
 mod cargo;
 pub mod closure;
 pub mod debian;
 pub mod digest;
+mod elf;
 mod export;
 pub mod fixtures;
 mod folders;

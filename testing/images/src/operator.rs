@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::folders::Folders;
-use crate::{Compression, Digest, ImageSpec, Layer, Platform, Reference, Store, closure, sbom};
+use crate::{Compression, Digest, ImageSpec, Layer, Platform, Reference, Store, closure, elf, sbom};
 
 /// The default name of the image. The registry `localhost` ensures that no node pulls the image from the internet.
 pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
@@ -226,11 +226,14 @@ fn folder(workspace: &Path) -> PathBuf {
     workspace.join("target/image")
 }
 
-/// The compiled program, which names no folder of this machine.
+/// The compiled program, which names no folder of this machine and needs none of its libraries.
 fn compiled(workspace: &Path, program: &str, variant: Variant<'_>) -> Result<PathBuf> {
     let subfolder = if variant.profile == "dev" { "debug" } else { variant.profile };
     let program = folder(workspace).join(variant.platform.target()).join(subfolder).join(program);
     Folders::of(workspace)?.check(&program)?;
+    let content = fs::read(&program).with_context(|| format!("could not read {}", program.display()))?;
+    let is_static = elf::is_static(&content).with_context(|| format!("could not check {}", program.display()))?;
+    ensure!(is_static, "{} needs libraries of this machine, so it does not run on others", program.display());
     Ok(program)
 }
 
@@ -334,9 +337,16 @@ mod tests {
         };
         let (one, other) = (build("one"), build("another folder/below"));
         assert!(std::fs::read(&one).unwrap() == std::fs::read(other).unwrap(), "the programs differ");
-        let said = Command::new(one).output().unwrap();
+        let said = Command::new(&one).output().unwrap();
         let said = String::from_utf8(said.stdout).unwrap();
         assert!(said.starts_with("/workspace/target/image/") && said.ends_with("/code.rs\n"), "{said}");
+
+        std::fs::copy("/bin/sh", one).unwrap(); // it needs libraries
+        let error = compiled(&folder.path().join("one"), PROGRAMS[0], variant).unwrap_err();
+        assert!(
+            error.to_string().ends_with("needs libraries of this machine, so it does not run on others"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -58,6 +58,8 @@ async fn job_refused_by_quota_loses_no_later_run() {
         memory.writes().into_iter().filter(|it| it.resource == "jobs.batch").map(|it| it.name.clone()).collect();
     let left_out: Vec<String> = of(1..=21).filter(|run| !tried.contains(run)).collect();
     assert!(left_out.is_empty(), "each run is tried at its time, even if the previous one was refused: {left_out:?}");
+    let unsuccessful = memory.metric("crontab_operator_runs_without_success");
+    assert!(unsuccessful >= 19, "an alert fires if there is no success for too long: {unsuccessful}");
     memory.no_plan();
     for _ in 0..10 {
         memory.pass(MINUTE).await;
