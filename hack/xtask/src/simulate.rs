@@ -41,10 +41,7 @@ pub(crate) struct Args {
     /// Write the whole trace of a failure to this file
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Print in how many worlds and how often each disturbance had an effect, at each moment
-    #[arg(long)]
-    table: bool,
-    /// Print this table, and fail if a disturbance never had an effect at a moment at which it can have one
+    /// Fail if a disturbance never had an effect at a moment at which it can have one
     #[arg(long)]
     every_cell: bool,
 }
@@ -116,7 +113,6 @@ fn environment(args: &Args) -> Vec<(&'static str, String)> {
     // With a number of worlds and no seed, the seeds are fresh, and the limit is so long that it never applies.
     let longest = args.seeds.filter(|_| args.seed.is_none()).map(|_| 1_440);
     let seconds = minutes.or(longest).map(|minutes| (minutes * 60).to_string());
-    let table = if args.every_cell { Some("every cell") } else { args.table.then_some("yes") };
     // Absolute paths, because tests run in the folder of their package.
     let file = |file: &Option<PathBuf>| {
         let file = file.as_ref()?;
@@ -129,7 +125,7 @@ fn environment(args: &Args) -> Vec<(&'static str, String)> {
         ("SIMULATE_WORLD", file(&args.world)),
         ("SIMULATE_SAVE", file(&args.save)),
         ("SIMULATE_TRACE", file(&args.trace)),
-        ("SIMULATE_TABLE", table.map(str::to_owned)),
+        ("SIMULATE_EVERY_CELL", args.every_cell.then(|| "yes".to_owned())),
     ]
     .into_iter()
     .filter_map(|(variable, value)| Some((variable, value?)))
@@ -159,8 +155,7 @@ mod tests {
         assert_eq!(told(&["--minutes", "10"]), ["SIMULATE_SECONDS=600"]);
         assert_eq!(told(&["--seed", "7"]), ["SIMULATE_SEED=7"]);
         assert_eq!(told(&["--seed", "7", "--seeds", "3"]), ["SIMULATE_SEED=7", "SIMULATE_WORLDS=3"]);
-        assert_eq!(told(&["--seed", "7", "--table"]), ["SIMULATE_SEED=7", "SIMULATE_TABLE=yes"]);
-        assert_eq!(told(&["--seed", "7", "--every-cell"]), ["SIMULATE_SEED=7", "SIMULATE_TABLE=every cell"]);
+        assert_eq!(told(&["--seed", "7", "--every-cell"]), ["SIMULATE_SEED=7", "SIMULATE_EVERY_CELL=yes"]);
         assert_eq!(told(&["--seeds", "3"]), ["SIMULATE_WORLDS=3", "SIMULATE_SECONDS=86400"]);
     }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use workloads::Scoped;
 
 use crate::{
-    decode::{Decoded, Representation},
+    decode::{CachedMeta, Decoded, Representation},
     namespaces::Namespaces,
     object::{ObjectKey, Uid},
     observed::Observed,
@@ -170,10 +170,10 @@ impl<R: Representation> Informer<R> {
         is_known
     }
 
-    /// Removes an object that this writer has deleted, see [`Store::observe_gone`]. `has_ended` says whether the object does not
-    /// exist any more, or may exist for a while, because of a finalizer for instance.
-    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid, has_ended: bool, writer: Writer) {
-        self.notify_others(self.store.observe_gone(key, uid, has_ended.then(Instant::now)), writer);
+    /// Removes an object that this writer has deleted, see [`Store::observe_gone`]. `kept` is the metadata in the answer if the
+    /// object exists for a while, because of a finalizer for instance.
+    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid, kept: Option<&CachedMeta>, writer: Writer) {
+        self.notify_others(self.store.observe_gone(key, uid, kept, Instant::now()), writer);
     }
 
     /// Passes on a change by a request of this process. The watch will not: for the cache, its event is no news.

@@ -66,7 +66,7 @@ struct Gone {
 }
 
 /// A deletion that a watch has not delivered for this long, while it has sent a bookmark, was undone by a restore of the
-/// cluster, or the watch is far behind. The answer to a deletion has no version, so only time tells.
+/// cluster, or the watch is far behind. The answer to a deletion that is complete has no version, so only time tells.
 const OVERDUE: Duration = Duration::from_mins(1);
 
 /// A live and a desired object that a comparison found to be in sync, as hashes.
@@ -235,12 +235,25 @@ impl<R: Representation> Store<R> {
 
     /// Removes an object that we deleted. Late events about it do not bring it back. Returns the change, if there is one.
     ///
-    /// `ended` is now if the object does not exist any more, and `None` if it may exist for a while.
-    pub fn observe_gone(&self, key: &ObjectKey, uid: Uid, ended: Option<Instant>) -> Option<Delta<R::Item>> {
+    /// `kept` is the metadata in the answer if the object exists for a while, with the time of its deletion. `None` if the object
+    /// does not exist any more.
+    pub fn observe_gone(
+        &self,
+        key: &ObjectKey,
+        uid: Uid,
+        kept: Option<&CachedMeta>,
+        now: Instant,
+    ) -> Option<Delta<R::Item>> {
         let mut state = self.write();
         let slot = state.objects.get(key).filter(|slot| slot.meta.uid == uid)?;
-        // The watch will not deliver the deletion of an object that it does not select.
-        let ended = ended.filter(|_| state.selection.selects(&slot.meta));
+        // Of an object that it does not select, the watch will deliver neither the deletion nor its time.
+        let is_selected = state.selection.selects(kept.unwrap_or(&slot.meta));
+        if let Some(kept) = kept.filter(|_| is_selected)
+            && let Some(progress) = state.watch_of_mut(key)
+        {
+            progress.expect(kept.version, key);
+        }
+        let ended = (is_selected && kept.is_none()).then_some(now);
         state.gone.insert(uid, Gone { namespace: key.namespace.clone(), ended });
         state.remove(key)
     }

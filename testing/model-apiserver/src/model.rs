@@ -16,6 +16,7 @@ use crate::{
     faults::Faults,
     kind::Kind,
     log::Entry,
+    request::RequestInfo,
     service::ModelService,
     shared::Shared,
     state::{Change, Collecting, Snapshot, key_of},
@@ -74,6 +75,11 @@ impl Model {
             }
         });
         Client::new(gate, "default")
+    }
+
+    /// Handles a request that arrives only now, when its client has given it up. No fault disturbs it, and it is not logged.
+    pub fn arrive_late(&self, request: &RequestInfo) {
+        self.service(&request.client).handle_late(request);
     }
 
     /// Creates the service on which a client is built, for tests that add layers to it.

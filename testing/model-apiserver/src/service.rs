@@ -139,6 +139,11 @@ impl ModelService {
         }
     }
 
+    /// Handles a request whose client does not wait for the answer.
+    pub(crate) fn handle_late(&self, request: &RequestInfo) {
+        self.answer(request);
+    }
+
     fn answer(&self, request: &RequestInfo) -> Outcome {
         if request.verb == Verb::Watch {
             let kind = self.shared.state().kind(&request.group, &request.version, &request.plural);

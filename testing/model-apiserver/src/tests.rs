@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use fault_plan::Plan;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::{
@@ -22,7 +23,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Collecting, Kind, Model, Planned, Verb};
+use crate::{Collecting, Kind, Model, Planned, RequestInfo, Verb};
 
 fn maps(client: Client) -> Api<ConfigMap> {
     Api::namespaced(client, "default")
@@ -149,6 +150,18 @@ async fn killed_process_gets_no_answer_to_a_request_that_was_handled() {
     let answer = tokio::time::timeout(Duration::from_hours(1), api.create(&parameters, &created)).await;
     assert!(answer.is_err(), "{answer:?}");
     assert!(model.object("configmaps", "default", "a").is_some(), "the API server has handled the request");
+}
+
+#[tokio::test]
+async fn late_request_takes_effect_without_faults_and_is_not_logged() {
+    let model = Model::new();
+    maps(model.client()).create(&PostParams::default(), &map("a")).await.expect("created");
+    model.set_faults(Planned::new(&plan("before delete configmaps.core -> drop")));
+    let logged = model.requests().len();
+    let request = http::Request::delete("/api/v1/namespaces/default/configmaps/a").body(()).expect("a request");
+    model.arrive_late(&RequestInfo::read("late", &request.into_parts().0, Bytes::new()));
+    assert!(model.object("configmaps", "default", "a").is_none());
+    assert_eq!(model.requests().len(), logged);
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,8 +25,8 @@ use crate::{
 const PROGRESS: Duration = Duration::from_secs(10);
 /// Default of `SIMULATE_SHRINK_SECONDS`: how many seconds to look for the shortest list of disturbances that still fails.
 const SHRINKING: u64 = 120;
-/// The value of `SIMULATE_TABLE` that makes a cell without an effect a failure.
-const EVERY_CELL: &str = "every cell";
+/// The variable that makes a cell of the table without an effect a failure.
+const EVERY_CELL: &str = "SIMULATE_EVERY_CELL";
 /// While cells are empty, such a campaign plays on for up to this many times its time: how many worlds fit into a time depends on
 /// the machine.
 const LONGEST: u32 = 3;
@@ -61,12 +61,13 @@ impl Campaign {
         Self { seed, worlds: worlds.unwrap_or(if seed.is_some() && seconds.is_none() { 1 } else { u64::MAX }), time }
     }
 
-    /// Plays worlds on all processors. If `SIMULATE_WORLD` names a file, plays the world in that file instead.
+    /// Plays worlds on all processors, and prints how often each disturbance had an effect. If `SIMULATE_WORLD` names a file, plays
+    /// the world in that file instead.
     ///
     /// # Panics
     ///
     /// When a world fails. The message has the seed, the operators, the shortest list of disturbances that still fails, and the
-    /// end of the trace. Also when `SIMULATE_TABLE` is `every cell` and a disturbance had no effect.
+    /// end of the trace. Also when `SIMULATE_EVERY_CELL` is set and a disturbance had no effect.
     pub fn run(&self, subjects: impl Into<Subjects>) {
         let subjects = subjects.into();
         if let Some(file) = std::env::var_os("SIMULATE_WORLD") {
@@ -77,8 +78,7 @@ impl Campaign {
         eprintln!("{name}: worlds from seed {first}");
         let (begun, next, sum) = (Instant::now(), AtomicU64::new(0), Mutex::new(Sum::default()));
         let failure: Mutex<Option<(Plan, Played)>> = Mutex::new(None);
-        let shown = std::env::var("SIMULATE_TABLE").unwrap_or_default();
-        let every_cell = shown == EVERY_CELL;
+        let every_cell = std::env::var_os(EVERY_CELL).is_some();
         let goes_on = || {
             let elapsed = begun.elapsed();
             let is_incomplete = || every_cell && !missing(&sum.lock().effects, &subjects).is_empty();
@@ -106,10 +106,7 @@ impl Campaign {
             }
         });
         let sum = sum.into_inner();
-        eprintln!("{name}: {}", sum.line(begun.elapsed()));
-        if !shown.is_empty() {
-            eprintln!("{}", table(&sum, &subjects));
-        }
+        eprintln!("{name}: {}\n{}", sum.line(begun.elapsed()), table(&sum, &subjects));
         if let Some((plan, played)) = failure.into_inner() {
             panic!("{}", explain(&plan, played, &subjects));
         }

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
+    ops::Range,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -48,6 +49,8 @@ struct State {
     away_until: Duration,
     /// When the last effect that troubles have had so far ends.
     troubled_until: Duration,
+    /// The requests that are still on their way, and when they arrive.
+    late: Vec<(Duration, RequestInfo)>,
     /// When an answer about each object was last lost, by resource and "namespace/name".
     lost: BTreeMap<(String, String), Duration>,
     /// When each watch last fell silent, by client and resource.
@@ -63,6 +66,9 @@ struct State {
 
 /// Time windows with the most requests that the operator may send in one. More mean a loop: no world has that much to do.
 const LOOPS: [(Duration, u32); 2] = [(Duration::from_secs(1), 1_000), (Duration::from_mins(1), 3_000)];
+
+/// How late a request arrives, in milliseconds.
+const LATE: Range<u64> = 500..10_000;
 
 /// How long the API server is down while a backup is restored.
 const AWAY: Duration = Duration::from_secs(3);
@@ -139,10 +145,11 @@ impl Network {
     }
 
     /// Takes the API server down for a while, which a restore of etcd requires. A watch that ends meanwhile cannot simply
-    /// resume.
+    /// resume, and no request from before arrives.
     pub(crate) fn restart(&self) {
         let (until, mut state) = (self.trace.now() + AWAY, self.state());
         state.away_until = until;
+        state.late.clear();
         state.hinder(until);
     }
 
@@ -194,6 +201,17 @@ impl Network {
         std::mem::take(&mut self.state().writes)
     }
 
+    /// Takes the late requests that arrive now.
+    pub(crate) fn take_late(&self) -> Vec<RequestInfo> {
+        let late = self.state().take_late(self.trace.now());
+        for request in &late {
+            let RequestInfo { client, verb, namespace, .. } = request;
+            let (verb, resource, name) = (verb.as_str(), request.resource(), name(request));
+            self.trace.note(format!("{client} ▶ {verb} {resource} {namespace}/{name} arrives late"));
+        }
+        late
+    }
+
     /// What is wrong with the requests of the operator, if anything.
     pub(crate) fn broken(&self) -> Option<String> {
         self.state().broken.clone()
@@ -213,6 +231,7 @@ impl State {
             effects: Effects::new(),
             away_until: Duration::ZERO,
             troubled_until: Duration::ZERO,
+            late: Vec::new(),
             lost: BTreeMap::new(),
             silent: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -236,6 +255,10 @@ impl State {
     /// Takes in that something hinders the operator until then.
     fn hinder(&mut self, until: Duration) {
         self.troubled_until = self.troubled_until.max(until);
+    }
+
+    fn take_late(&mut self, now: Duration) -> Vec<RequestInfo> {
+        self.late.extract_if(.., |(at, _)| *at <= now).map(|(_, request)| request).collect()
     }
 
     /// Counts a request. Returns the limit that it exceeds, if any.
@@ -272,8 +295,15 @@ impl State {
             due.before.push(Action::Drop);
             return due;
         }
-        let troubles =
-            [Act::Quota, Act::Refusals, Act::LostRequests, Act::LostAnswers, Act::Isolation, Act::SlowRequests];
+        let troubles = [
+            Act::Quota,
+            Act::Refusals,
+            Act::LostRequests,
+            Act::LateRequests,
+            Act::LostAnswers,
+            Act::Isolation,
+            Act::SlowRequests,
+        ];
         let mut held = Duration::ZERO;
         for trouble in self.troubles(now, &troubles) {
             let happens = self.rng.u8(..100) < 60;
@@ -295,6 +325,15 @@ impl State {
                 }
                 Act::Isolation if request.client == trouble.about => due.before.push(Action::Drop),
                 Act::LostRequests if happens => due.before.push(Action::Drop),
+                // Creates are left out: if another client has deleted the object since, nothing tells that they come too late.
+                Act::LateRequests
+                    if happens && is_work(request) && !matches!(request.verb, Verb::Get | Verb::Create) =>
+                {
+                    held += Duration::from_millis(self.rng.u64(LATE));
+                    self.late.push((now + held, request.clone()));
+                    self.lose(now + held, request);
+                    due.before.push(Action::Drop);
+                }
                 Act::LostAnswers if happens && request.verb != Verb::Watch => {
                     due.after.push(Action::Drop);
                     self.lose(now, request);
@@ -311,10 +350,7 @@ impl State {
             self.suffer(now, trouble.act, held);
         }
         self.disturb_answer(now, request, &mut due);
-        let is_work = !matches!(request.verb, Verb::Watch | Verb::List)
-            && !request.resource().starts_with("events")
-            && !is_lease(request);
-        if is_work {
+        if is_work(request) {
             let is_now = |armed: &mut Armed| armed.awaited.as_ref().is_none_or(|awaited| awaited.is(request));
             let now: Vec<_> = self.armed.extract_if(.., is_now).collect();
             for armed in now.into_iter().rev() {
@@ -391,6 +427,11 @@ impl Faults for Network {
             _ => Box::pin(async {}),
         }
     }
+}
+
+/// Whether a reconcile sends the request.
+fn is_work(request: &RequestInfo) -> bool {
+    !matches!(request.verb, Verb::Watch | Verb::List) && !request.resource().starts_with("events") && !is_lease(request)
 }
 
 /// The number of the process with this client name.

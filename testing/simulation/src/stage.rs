@@ -157,6 +157,7 @@ impl Stage {
         self.contest(now).await;
         if let Some(network) = self.network() {
             self.controllers.take_felt().into_iter().for_each(|act| network.count(act, Phase::AnyTime));
+            network.take_late().iter().for_each(|request| self.model.arrive_late(request));
         }
         if self.state().namespaces_back_at.is_some_and(|time| now >= time) {
             self.bring_namespaces_back();

@@ -50,6 +50,8 @@ pub(crate) struct FlightTicket;
 const LATENCY: Duration = Duration::from_millis(20);
 /// Delay after which a late request takes effect.
 const LATE: Duration = Duration::from_secs(3);
+/// For this long, the client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Seats of each route without disturbances.
 const SEATS: u32 = 1_000;
 
@@ -100,6 +102,7 @@ impl Subject for FlightTicket {
         let state = State {
             rng: Rng::with_seed(seed),
             troubled_until: None,
+            loss: Loss::Broken,
             lagging_until: None,
             cancelled: BTreeMap::new(),
             unseen: BTreeSet::new(),
@@ -135,6 +138,8 @@ struct State {
     rng: Rng,
     /// Until then, requests and answers are lost or late at random.
     troubled_until: Option<Instant>,
+    /// What the client notices of it.
+    loss: Loss,
     /// Until then, `GET` does not find bookings.
     lagging_until: Option<Instant>,
     /// How many bookings the airline has cancelled, by the uid of the ticket.
@@ -152,6 +157,17 @@ enum Fate {
     Lost,
     Late,
     AnswerLost,
+}
+
+/// What the client notices if a request or its answer is lost.
+#[derive(Debug, Clone, Copy)]
+enum Loss {
+    /// The connection breaks.
+    Broken,
+    /// Nothing, until it gives the request up.
+    Silence,
+    /// A proxy answers with a page of its own, and the status of a success.
+    Page,
 }
 
 impl Provider {
@@ -237,14 +253,14 @@ impl ExternalService for Provider {
                 airline.books().hidden.extend(all);
                 true
             }
-            4 => {
-                let status = [429, 500, 502, 503, 401, 403][rng.usize(..6)];
-                airline.books().status = Some((status, rng.bool().then_some(7)));
-                self.state().troubled_until = Some(until);
-                true
-            }
-            _ => {
-                self.state().troubled_until = Some(until);
+            what => {
+                if what == 4 {
+                    let status = [429, 500, 502, 503, 401, 403][rng.usize(..6)];
+                    airline.books().status = Some((status, rng.bool().then_some(7)));
+                }
+                let mut state = self.state();
+                state.troubled_until = Some(until);
+                state.loss = [Loss::Broken, Loss::Silence, Loss::Page][rng.usize(..3)];
                 true
             }
         }
@@ -345,6 +361,20 @@ struct Line {
 }
 
 impl Line {
+    /// What the client gets instead of the answer.
+    async fn lose(&self) -> Result<Response<Bytes>, Failure> {
+        let loss = self.provider.state().loss;
+        (self.provider.0.note)(format!("provider ◀ {loss:?} instead of an answer"));
+        match loss {
+            Loss::Broken => Err(Failure::Broken("the connection was reset".to_owned())),
+            Loss::Silence => {
+                sleep(PATIENCE).await;
+                Err(Failure::Late { phase: "answer", after: PATIENCE })
+            }
+            Loss::Page => Ok(Response::new(Bytes::from("<html>the provider is being moved</html>"))),
+        }
+    }
+
     /// Returns only if the process is alive: a killed process sends nothing and receives nothing.
     async fn lives(&self) {
         if !self.alive.load(Ordering::Relaxed) {
@@ -358,21 +388,20 @@ impl Transport for Line {
         Box::pin(async move {
             self.lives().await;
             sleep(LATENCY).await;
-            let broken = || Err(Failure::Broken("the connection was reset".to_owned()));
             match self.provider.fate() {
-                Fate::Lost => broken(),
+                Fate::Lost => self.lose().await,
                 Fate::Late => {
                     let provider = self.provider.clone();
                     tokio::spawn(async move {
                         sleep(LATE).await;
                         provider.handle(&request);
                     });
-                    broken()
+                    self.lose().await
                 }
                 fate => {
                     let answer = self.provider.handle(&request);
                     self.lives().await;
-                    if matches!(fate, Fate::AnswerLost) { broken() } else { Ok(answer) }
+                    if matches!(fate, Fate::AnswerLost) { self.lose().await } else { Ok(answer) }
                 }
             }
         })

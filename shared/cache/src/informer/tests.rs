@@ -324,7 +324,7 @@ async fn write_that_a_restore_has_undone_does_not_stay_in_the_cache() {
         } else {
             let deleted = model.take("pods", "default", "deleted").expect("a pod");
             let uid = Uid::of(deleted["metadata"]["uid"].as_str().expect("a uid"));
-            informer.observe_gone(&key("deleted"), uid, true, writer);
+            informer.observe_gone(&key("deleted"), uid, None, writer);
         }
         model.restore(&backup);
         assert_eq!(

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::object::{ObjectKey, Uid};
 
+/// How many writes a watch is expected to deliver, at most. More are on their way only while the API server refuses the watch.
+const MOST_EXPECTED: usize = 1_000;
+
 /// The progress of one watch.
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -11,7 +14,8 @@ pub(super) struct Progress {
     scope: Box<str>,
     /// The newest version of all lists, events and bookmarks.
     delivered: u64,
-    /// The writes of ours, as answers showed them, that are newer than everything delivered: their versions and objects.
+    /// The writes of ours, as answers showed them, that are newer than everything delivered: their versions and objects. At most
+    /// [`MOST_EXPECTED`].
     expected: BTreeMap<u64, ObjectKey>,
     /// What an event or a bookmark has shown. The next list reports it again.
     lost: Option<WentBack>,
@@ -70,6 +74,10 @@ impl Progress {
     pub(super) fn expect(&mut self, version: u64, key: &ObjectKey) {
         if version > self.delivered {
             self.expected.insert(version, key.clone());
+        }
+        // A restore undoes the newest writes. So these show it.
+        if self.expected.len() > MOST_EXPECTED {
+            self.expected.pop_first();
         }
     }
 

@@ -22,12 +22,34 @@ fn object(name: &str, uid: &str, version: u64, replicas: i64) -> Decoded<Live<De
     Decoded::read::<Projected<Deployment>>(&object.to_string()).expect("a name")
 }
 
+/// A Deployment `b` with this label `app.kubernetes.io/managed-by`.
+fn labelled(version: u64, managed_by: &str) -> Decoded<Live<DeploymentView>> {
+    let object = json!({
+        "metadata": {
+            "namespace": "default", "name": "b", "uid": "2", "resourceVersion": version.to_string(),
+            "labels": {"app.kubernetes.io/managed-by": managed_by},
+        },
+        "spec": {"replicas": 3},
+    });
+    Decoded::read::<Projected<Deployment>>(&object.to_string()).expect("a name")
+}
+
+/// What the informer of Memcached's children watches.
+fn of_memcached() -> Selection {
+    Selection::ManagedBy(["memcached-operator".to_owned()].into())
+}
+
 fn deliver(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta<Live<DeploymentView>>> {
     store.deliver(0, object).expect("versions grow")
 }
 
 fn deliver_gone(store: &Deployments, object: &Decoded<Live<DeploymentView>>) -> Option<Delta<Live<DeploymentView>>> {
     store.deliver_gone(0, object).expect("versions grow")
+}
+
+/// Takes in that a deletion of ours is complete.
+fn delete(store: &Deployments, name: &str, uid: &str) {
+    store.observe_gone(&key(name), Uid::of(uid), None, Instant::now());
 }
 
 /// Stores a list of one page at this version. Returns the changed objects, and whether the cluster went back in time.
@@ -107,7 +129,7 @@ fn a_late_answer_does_not_bring_a_deleted_object_back() {
 fn late_events_do_not_restore_an_object_we_deleted() {
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
-    store.observe_gone(&key("a"), Uid::of("1"), None);
+    delete(&store, "a", "1");
     assert!(deliver(&store, &object("a", "1", 6, 4)).is_none());
     assert_eq!(replicas(&store, "a"), None);
     store.observe(&object("a", "2", 8, 1));
@@ -170,7 +192,7 @@ fn deletion_is_forgotten_after_a_list_of_its_namespace() {
     let store = Deployments::default();
     store.watch(&["other".to_owned(), "default".to_owned()], Selection::All);
     store.deliver(1, &object("a", "1", 5, 3)).expect("versions grow");
-    store.observe_gone(&key("a"), Uid::of("1"), None);
+    delete(&store, "a", "1");
     store.begin_list(1);
     store.listed_at(1, 10).expect("versions grow");
     assert!(store.list(1, &object("a", "1", 5, 3)).is_some(), "it exists: a finalizer holds it, or it was restored");
@@ -184,7 +206,7 @@ fn object_deleted_during_a_list_is_not_restored_by_it() {
     deliver(&store, &object("a", "1", 5, 3));
     store.begin_list(0);
     store.listed_at(0, 10).expect("versions grow");
-    store.observe_gone(&key("a"), Uid::of("1"), None);
+    delete(&store, "a", "1");
     assert!(store.list(0, &object("a", "1", 5, 3)).is_none());
 }
 
@@ -198,7 +220,7 @@ fn restored_cluster_with_lower_versions_is_followed() {
     }
     store.observe(&object("changed", "changed", 101, 5));
     deliver(&store, &object("changed", "changed", 101, 5));
-    store.observe_gone(&key("deleted"), Uid::of("deleted"), None);
+    delete(&store, "deleted", "deleted");
     deliver(&store, &object("created", "created anew", 103, 3));
     let restored = names.map(|name| object(name, name, 1, 3));
     let (woken, back) = list(&store, 60, &restored);
@@ -319,11 +341,10 @@ fn delivered_write_reveals_no_restored_cluster() {
 /// read.
 #[test]
 fn object_that_the_watch_does_not_select_is_not_expected() {
-    let ours = || Selection::ManagedBy(["memcached-operator".to_owned()].into());
     let lost = Err(WentBack::Write { lost: 6, now: 7 });
     for (selection, managed_by, expected) in [
-        (ours(), "Helm", Ok(false)),
-        (ours(), "memcached-operator", lost),
+        (of_memcached(), "Helm", Ok(false)),
+        (of_memcached(), "memcached-operator", lost),
         (Selection::All, "Helm", lost),
         (Selection::Labels("a=b".to_owned()), "Helm", Ok(false)),
     ] {
@@ -331,28 +352,56 @@ fn object_that_the_watch_does_not_select_is_not_expected() {
         let store = Deployments::default();
         store.watch(&[String::new()], selection);
         deliver(&store, &object("a", "1", 5, 3));
-        let labels = json!({
-            "app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": "b", "app.kubernetes.io/managed-by": managed_by,
-        });
-        let metadata =
-            json!({"namespace": "default", "name": "b", "uid": "2", "resourceVersion": "6", "labels": labels});
-        let answer = json!({"metadata": metadata, "spec": {"replicas": 3}});
-        store.observe(&Decoded::read::<Projected<Deployment>>(&answer.to_string()).expect("a name"));
+        store.observe(&labelled(6, managed_by));
         assert_eq!(bookmark(&store, 7), expected, "{text}");
         let now = Instant::now();
-        store.observe_gone(&key("b"), Uid::of("2"), Some(now));
+        store.observe_gone(&key("b"), Uid::of("2"), None, now);
         let is_overdue = store.deliver_bookmark(0, 0, now + Duration::from_mins(1));
         assert_eq!(is_overdue, Ok(expected.is_err()), "{text}");
     }
 }
 
+/// A finalizer keeps an object that we deleted, and a restore takes even the time of its deletion away. Nothing arrives of an
+/// object without the label that the watch selects.
+#[test]
+fn deletion_of_an_object_that_a_finalizer_keeps_is_expected() {
+    let lost = Err(WentBack::Write { lost: 6, now: 7 });
+    for (managed_by, is_delivered, expected) in
+        [("memcached-operator", false, lost), ("memcached-operator", true, Ok(false)), ("Helm", false, Ok(false))]
+    {
+        let store = Deployments::default();
+        store.watch(&[String::new()], of_memcached());
+        let before = labelled(5, "memcached-operator");
+        deliver(&store, &before);
+        let kept = labelled(6, managed_by);
+        store.observe_gone(&key("b"), Uid::of("2"), Some(&kept.meta), Instant::now());
+        if is_delivered {
+            deliver(&store, &kept);
+        }
+        assert_eq!(bookmark(&store, 7), expected, "{managed_by}, delivered: {is_delivered}");
+        assert_eq!(list(&store, 7, &[before]), (vec![key("b")], expected.is_err()), "it exists");
+    }
+}
+
+/// The API server refuses the watch, and answers writes.
+#[test]
+fn only_the_newest_writes_are_expected() {
+    let store = Deployments::default();
+    for version in 1..=1_500 {
+        store.observe(&object("a", "1", version, 3));
+    }
+    assert_eq!(bookmark(&store, 2_000), Err(WentBack::Write { lost: 501, now: 2_000 }));
+}
+
 #[test]
 fn deletion_that_a_watch_does_not_deliver_is_overdue() {
     let (now, minute) = (Instant::now(), Duration::from_mins(1));
-    for (ended, expected) in [(Some(now), true), (None, false)] {
+    let kept = object("a", "1", 6, 3);
+    for (answer, expected) in [(None, true), (Some(&kept.meta), false)] {
         let store = Deployments::default();
         deliver(&store, &object("a", "1", 5, 3));
-        store.observe_gone(&key("a"), Uid::of("1"), ended);
+        store.observe_gone(&key("a"), Uid::of("1"), answer, now);
+        deliver(&store, &kept);
         assert_eq!(store.deliver_bookmark(0, 9, now + minute / 2), Ok(false), "it may still arrive");
         assert_eq!(store.deliver_bookmark(0, 9, now + minute), Ok(expected));
         assert_eq!(list(&store, 9, &[object("a", "1", 5, 3)]).0, [key("a")], "it exists");
@@ -360,7 +409,7 @@ fn deletion_that_a_watch_does_not_deliver_is_overdue() {
     }
     let store = Deployments::default();
     deliver(&store, &object("a", "1", 5, 3));
-    store.observe_gone(&key("a"), Uid::of("1"), Some(now));
+    store.observe_gone(&key("a"), Uid::of("1"), None, now);
     deliver_gone(&store, &object("a", "1", 6, 3));
     assert_eq!(store.deliver_bookmark(0, 9, now + minute), Ok(false), "it was delivered");
 }
@@ -519,7 +568,7 @@ fn an_index_is_exact_after_every_change() {
                 store.observe(&changed);
                 deliver(&store, &changed);
             }
-            2 => drop(store.observe_gone(&changed.key, changed.meta.uid, None)),
+            2 => drop(store.observe_gone(&changed.key, changed.meta.uid, None, Instant::now())),
             _ => drop(deliver(&store, &changed)),
         }
         for value in ["0", "1", "2", "some", "3"] {

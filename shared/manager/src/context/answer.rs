@@ -75,7 +75,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     /// Removes the reconciled object from the cache: our patch has deleted it. The next reconcile forgets it.
     pub(super) fn forget_ended(&self) {
-        self.controller.primary.observe_gone(&self.reconciliation.key, self.reconciliation.id, true, self.writer());
+        self.controller.primary.observe_gone(&self.reconciliation.key, self.reconciliation.id, None, self.writer());
         self.requeue(true);
     }
 

@@ -91,10 +91,18 @@ pub enum Act {
     Quota,
     /// The API server refuses requests for a while.
     Refusals,
+    /// A load balancer before the API server refuses requests for a while: with an HTML page or an empty body, and sometimes with
+    /// `Retry-After`.
+    LoadBalancerRefuses,
     /// Requests are lost for a while, before the API server handles them.
     LostRequests,
+    /// Changes and deletions arrive late at the API server, for a while: the operator has given them up, and may have sent others,
+    /// crashed or lost the leadership since.
+    LateRequests,
     /// Answers are lost for a while, after the API server has handled the requests.
     LostAnswers,
+    /// Requests or their answers are lost for a while, and the connections stay open: the operator has to give the requests up.
+    SilentRequests,
     /// One process of the operator cannot reach the API server for a while.
     Isolation,
     /// Requests take long for a while.
@@ -113,7 +121,7 @@ pub enum Act {
     /// For a while, watches of one kind fall silent at an event: they send nothing more, and do not end either. The operator has to
     /// give them up.
     SilentWatches,
-    /// For a while, the API server gets writes twice, and watches deliver events twice.
+    /// For a while, the API server gets writes twice, and watches deliver events twice, some of them in one line.
     Repetitions,
     /// The API server refuses writes with a conflict, for a while.
     Conflicts,
@@ -137,7 +145,7 @@ pub enum Act {
 
 impl Act {
     /// All acts.
-    pub const ALL: [Self; 58] = [
+    pub const ALL: [Self; 61] = [
         Self::Create,
         Self::Apply,
         Self::Edit,
@@ -176,8 +184,11 @@ impl Act {
         Self::Contest,
         Self::Quota,
         Self::Refusals,
+        Self::LoadBalancerRefuses,
         Self::LostRequests,
+        Self::LateRequests,
         Self::LostAnswers,
+        Self::SilentRequests,
         Self::Isolation,
         Self::SlowRequests,
         Self::LateEvents,
@@ -278,8 +289,11 @@ impl Act {
             self,
             Self::Quota
                 | Self::Refusals
+                | Self::LoadBalancerRefuses
                 | Self::LostRequests
+                | Self::LateRequests
                 | Self::LostAnswers
+                | Self::SilentRequests
                 | Self::Isolation
                 | Self::SlowRequests
                 | Self::LateEvents

@@ -4,12 +4,14 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use fault_plan::{Action, Answer, Due};
+use fault_plan::{Action, Answer, Body, Due};
 use model_apiserver::{RequestInfo, Verb};
 
 use super::{State, name, status};
 use crate::disturbance::Act;
 
+/// The operator gives up a request that is neither a list nor a watch when there is no answer within this time.
+const UNANSWERED: Duration = Duration::from_secs(20);
 /// The operator gives up a watch within this time after the last event.
 const SILENCE: Duration = Duration::from_mins(4);
 /// A watch falls silent at most once in this time. Otherwise there would be no limit for how long the operator may not know of a
@@ -25,35 +27,45 @@ impl State {
     /// Adds what goes wrong with this request and its answer. Nothing goes wrong with the answer to a request that the API server
     /// does not get, and each effect is counted.
     pub(super) fn disturb_answer(&mut self, now: Duration, request: &RequestInfo, due: &mut Due) {
-        for trouble in self.troubles(now, &[Act::Conflicts, Act::Forbidden]) {
+        let is_stream = matches!(request.verb, Verb::List | Verb::Watch);
+        for trouble in self.troubles(now, &[Act::LoadBalancerRefuses, Act::Conflicts, Act::Forbidden]) {
             let happens = self.rng.u8(..100) < 60;
-            let is_read = matches!(request.verb, Verb::List | Verb::Watch);
-            let refusal = match trouble.act {
-                Act::Conflicts if happens && request.verb.writes() => conflict(request),
-                Act::Forbidden if is_read && request.resource() == trouble.about => forbidden(request),
+            let (refusal, wait) = match trouble.act {
+                Act::LoadBalancerRefuses if happens => self.refusal_on_the_way(),
+                Act::Conflicts if happens && request.verb.writes() => (conflict(request), Duration::ZERO),
+                Act::Forbidden if is_stream && request.resource() == trouble.about => {
+                    (forbidden(request), Duration::ZERO)
+                }
                 _ => continue,
             };
             if is_handled(due) {
                 due.before.push(Action::Answer(refusal));
-                self.suffer(now, trouble.act, Duration::ZERO);
+                self.suffer(now, trouble.act, wait);
             }
         }
-        let acts = [Act::Repetitions, Act::TruncatedAnswers, Act::TricklingAnswers, Act::LateLease];
+        let acts =
+            [Act::SilentRequests, Act::Repetitions, Act::TruncatedAnswers, Act::TricklingAnswers, Act::LateLease];
         for trouble in self.troubles(now, &acts) {
             let happens = self.rng.u8(..100) < 60;
             if !is_handled(due) || !is_answered(due) {
                 return;
             }
             match trouble.act {
+                // A silent list would last longer than a namespace may take to leave.
+                Act::SilentRequests if happens && !is_stream => {
+                    let side = if self.rng.bool() { &mut due.before } else { &mut due.after };
+                    side.push(Action::Stall);
+                }
                 Act::Repetitions if happens && request.verb.writes() => due.before.push(Action::Duplicate),
                 Act::TruncatedAnswers if happens && request.verb != Verb::Watch => due.after.push(self.truncation()),
                 Act::TricklingAnswers if request.verb != Verb::Watch => due.after.push(self.trickle(now, trouble.seed)),
                 Act::LateLease if request.verb == Verb::Get && is_lease(request) => due.after.push(delay(trouble.seed)),
                 _ => continue,
             }
-            let time = due.after.last().map_or(Duration::ZERO, delays);
+            let is_silent = trouble.act == Act::SilentRequests;
+            let time = if is_silent { UNANSWERED } else { due.after.last().map_or(Duration::ZERO, delays) };
             // The second answer, or what is left of the only one, does not tell what was written. A slow one does in time.
-            if request.verb.writes() && trouble.act != Act::TricklingAnswers {
+            if request.verb.writes() && trouble.act != Act::TricklingAnswers && is_handled(due) {
                 self.lose(now, request);
             }
             self.suffer(now, trouble.act, time);
@@ -72,6 +84,7 @@ impl State {
             let is_concerned = trouble.about == watch.resource();
             let action = match trouble.act {
                 Act::SilentWatches if is_concerned && self.falls_silent(now, watch) => Action::Stall,
+                Act::Repetitions if happens && trouble.seed.is_multiple_of(2) => Action::Join,
                 Act::Repetitions => Action::Duplicate,
                 Act::TruncatedAnswers if happens => self.truncation(),
                 Act::TricklingAnswers => self.trickle(now, trouble.seed),
@@ -123,6 +136,18 @@ impl State {
         true
     }
 
+    /// Draws an answer that is not the API server's, and for how long it tells the client to wait.
+    fn refusal_on_the_way(&mut self) -> (Answer, Duration) {
+        let code = [429, 502, 503, 504][self.rng.usize(..4)];
+        let body = if self.rng.bool() { Body::Html } else { Body::Empty };
+        let answer = Answer { body, ..Answer::code(code) };
+        if matches!(code, 429 | 503) && self.rng.bool() {
+            let seconds = self.rng.u64(1..8);
+            return (answer.header("retry-after", &seconds.to_string()), Duration::from_secs(seconds));
+        }
+        (answer, Duration::ZERO)
+    }
+
     fn truncation(&mut self) -> Action {
         Action::Truncate(self.rng.usize(1..SHORTEST))
     }
@@ -149,12 +174,12 @@ pub(super) fn is_lease(request: &RequestInfo) -> bool {
 
 /// Whether the API server gets the request.
 pub(super) fn is_handled(due: &Due) -> bool {
-    !due.before.iter().any(|action| matches!(action, Action::Drop | Action::Answer(_)))
+    !due.before.iter().any(|action| matches!(action, Action::Drop | Action::Answer(_) | Action::Stall))
 }
 
 /// Whether the client gets the answer.
 fn is_answered(due: &Due) -> bool {
-    !due.after.contains(&Action::Drop)
+    !due.after.iter().any(|action| matches!(action, Action::Drop | Action::Stall))
 }
 
 fn conflict(request: &RequestInfo) -> Answer {
@@ -179,7 +204,7 @@ fn forbidden(request: &RequestInfo) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
     use crate::{disturbance::Phase, network::Trouble};
@@ -239,8 +264,12 @@ mod tests {
     fn faults_meet_the_requests_that_can_suffer_them_and_are_counted() {
         let writes: &[Verb] = &[Verb::Create, Verb::Update, Verb::Patch, Verb::Delete];
         let answers: &[Verb] = &[Verb::Get, Verb::List, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete];
+        let all: &[Verb] = &VERBS;
+        let single: &[Verb] = &[Verb::Get, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete];
         let (reads, get, none): (&[Verb], &[Verb], &[Verb]) = (&[Verb::List, Verb::Watch], &[Verb::Get], &[]);
         for (act, plural, verbs) in [
+            (Act::LoadBalancerRefuses, "pods", all),
+            (Act::SilentRequests, "pods", single),
             (Act::Conflicts, "pods", writes),
             (Act::Forbidden, "pods", reads),
             (Act::Forbidden, "secrets", none),
@@ -273,6 +302,52 @@ mod tests {
     }
 
     #[test]
+    fn load_balancer_answers_with_a_page_or_nothing_and_may_tell_the_client_to_wait() {
+        let mut state = suffering(&[Act::LoadBalancerRefuses]);
+        let mut met = BTreeSet::new();
+        for _ in 0..500 {
+            for action in answered(&mut state, Verb::Get, "pods").before {
+                let Action::Answer(Answer { code, headers, body }) = action else { panic!("not an answer") };
+                met.insert((code, !headers.is_empty(), body == Body::Html));
+            }
+        }
+        let forms = [(429, false), (429, true), (502, false), (503, false), (503, true), (504, false)];
+        let all = forms.into_iter().flat_map(|(code, waits)| [false, true].map(|is_page| (code, waits, is_page)));
+        assert_eq!(met, all.collect::<BTreeSet<(u16, bool, bool)>>());
+        assert_eq!(state.troubled_until, at(1) + Duration::from_secs(7), "the operator waits for the longest one");
+    }
+
+    #[test]
+    fn silent_request_is_handled_or_not_and_is_trouble_until_it_is_given_up() {
+        let mut state = suffering(&[Act::SilentRequests]);
+        let all: Vec<Due> = (0..200).map(|_| answered(&mut state, Verb::Get, "pods")).collect();
+        let lost = all.iter().filter(|due| due.before == [Action::Stall] && due.after.is_empty()).count();
+        let unanswered = all.iter().filter(|due| due.before.is_empty() && due.after == [Action::Stall]).count();
+        assert!(lost > 0 && unanswered > 0, "{lost} {unanswered}");
+        assert_eq!(lost + unanswered, effects(&state, Act::SilentRequests));
+        assert_eq!(state.troubled_until, at(1) + UNANSWERED);
+        // The operator may not know what a write has done only if the API server has handled it.
+        for _ in 0..100 {
+            state.lost.clear();
+            let due = answered(&mut state, Verb::Patch, "pods");
+            assert_eq!(state.lost.is_empty(), due.after.is_empty(), "{due:?}");
+        }
+    }
+
+    #[test]
+    fn late_request_is_given_up_and_arrives_once() {
+        for (verb, is_met) in [(Verb::Patch, true), (Verb::Delete, true), (Verb::Create, false), (Verb::Get, false)] {
+            let mut state = suffering(&[Act::LateRequests]);
+            let mut send = || state.request(at(5), &request(verb, "pods")).before == [Action::Drop];
+            let dropped = (0..20).filter(|_| send()).count();
+            assert_eq!(dropped > 0, is_met, "{verb:?}");
+            assert_eq!(dropped, effects(&state, Act::LateRequests));
+            let arrivals = [5, 15, 15].map(|second| state.take_late(at(second)).len());
+            assert_eq!(arrivals, [0, dropped, 0], "{verb:?}");
+        }
+    }
+
+    #[test]
     fn event_meets_one_fault_and_none_at_the_end_of_its_watch() {
         let mut state = suffering(&[Act::Repetitions, Act::TricklingAnswers]);
         assert_eq!(delivered(&mut state, at(1), "pods"), [Action::Duplicate]);
@@ -282,6 +357,9 @@ mod tests {
             assert_eq!(actions, [end]);
         }
         assert_eq!((effects(&state, Act::Repetitions), effects(&state, Act::TricklingAnswers)), (1, 0));
+        state.troubles[0].seed = 2;
+        let all: Vec<Action> = (0..100).flat_map(|_| delivered(&mut state, at(1), "pods")).collect();
+        assert!(all.contains(&Action::Join) && all.contains(&Action::Duplicate), "{all:?}");
     }
 
     #[test]

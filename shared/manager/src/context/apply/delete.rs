@@ -8,8 +8,7 @@
 use std::{borrow::Cow, sync::atomic::Ordering};
 
 use api_errors::Class;
-use cache::{Head, ObjectKey, Uid};
-use kube::core::TypeMeta;
+use cache::{CachedMeta, Decoded, Head, ObjectKey, Projected, Uid};
 use workloads::{Child, Live};
 
 use super::{ATTEMPTS, Context, Shared};
@@ -114,7 +113,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             let version = match found {
                 Found::Ours(version) => version,
                 Found::Gone => {
-                    self.note_removed::<C>(requests, key, uid, true);
+                    self.note_removed::<C>(requests, key, uid, None);
                     return Ok(false);
                 }
                 // The watch will deliver the change of the owner.
@@ -124,11 +123,11 @@ impl<K: Primary, S: Shared> Context<K, S> {
                 Ok(answer) => {
                     self.controller.children.wrote(requests.kind(), Written::Deleted);
                     self.controller.recent.deleted(&self.reconciliation.key, requests.kind(), &key.name);
-                    self.note_removed::<C>(requests, key, uid, has_ended(&answer));
+                    self.note_removed::<C>(requests, key, uid, kept::<C>(&answer).as_ref());
                     return Ok(true);
                 }
                 Err(error) if error.class() == Class::NotFound => {
-                    self.note_removed::<C>(requests, key, uid, true);
+                    self.note_removed::<C>(requests, key, uid, None);
                     return Ok(false);
                 }
                 // The child was changed or replaced: look again.
@@ -148,41 +147,42 @@ impl<K: Primary, S: Shared> Context<K, S> {
         }
     }
 
-    /// Removes the child from the cache. `has_ended` says whether it does not exist any more.
-    fn note_removed<C: Child>(&self, requests: &Requests, key: &ObjectKey, uid: &str, has_ended: bool) {
-        self.informer::<C>().observe_gone(key, Uid::of(uid), has_ended, self.writer());
+    /// Removes the child from the cache. `kept` is its metadata if it exists for a while.
+    fn note_removed<C: Child>(&self, requests: &Requests, key: &ObjectKey, uid: &str, kept: Option<&CachedMeta>) {
+        self.informer::<C>().observe_gone(key, Uid::of(uid), kept, self.writer());
         // The watch may have delivered the deletion first, which made an entry.
         self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);
     }
 }
 
-/// Whether the answer to a deletion says that the object does not exist any more. For most kinds it is a Status then. For some,
-/// such as Services, it is the object as it was. If a finalizer or a grace period keeps the object, the answer is the object with
-/// the time of its deletion.
-fn has_ended(answer: &str) -> bool {
-    let is_status = serde_json::from_str::<TypeMeta>(answer).is_ok_and(|answer| answer.kind == "Status");
-    is_status || serde_json::from_str::<Head<'_>>(answer).is_ok_and(|head| head.metadata.deletion_timestamp.is_none())
+/// The metadata in the answer to a deletion if a finalizer or a grace period keeps the object: then the answer is the object with
+/// the time of its deletion. `None` if the object does not exist any more. For most kinds the answer is a Status then. For some,
+/// such as Services, it is the object as it was.
+fn kept<C: Child>(answer: &str) -> Option<CachedMeta> {
+    let decoded = Decoded::read::<Projected<C>>(answer).ok()?; // a Status has no name
+    Some(decoded.meta).filter(|meta| meta.is_deleting)
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Service;
     use serde_json::{Value, json};
 
     use super::*;
 
     #[test]
-    fn answer_to_a_deletion_tells_whether_the_object_has_ended() {
+    fn answer_to_a_deletion_tells_whether_the_object_is_kept() {
         let service = |metadata: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
         for (answer, expected) in [
-            (json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success"}), true),
-            (service(json!({"name": "a"})), true),
+            (json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success"}), None),
+            (service(json!({"name": "a", "resourceVersion": "7"})), None),
             (
-                service(json!({"name": "a", "deletionTimestamp": "2026-11-22T00:00:00Z", "finalizers": ["theirs"]})),
-                false,
+                service(json!({"name": "a", "resourceVersion": "7", "deletionTimestamp": "2026-11-22T00:00:00Z"})),
+                Some(7),
             ),
         ] {
-            assert_eq!(has_ended(&answer.to_string()), expected, "{answer}");
+            assert_eq!(kept::<Service>(&answer.to_string()).map(|meta| meta.version), expected, "{answer}");
         }
     }
 
