@@ -41,7 +41,7 @@ fn metrics_use_selected_proxy() {
     assert!(off.object("Service", "operators-controller-manager-metrics").is_none());
 }
 
-/// Clients without credentials reach the sidecar. Whoever takes it over must not get the rights of the operators.
+/// Clients without credentials reach the sidecar. A client that takes it over must not get the rights of the operators.
 #[test]
 fn sidecar_has_a_token_that_may_only_ask_for_reviews() {
     for (kind, topology) in

@@ -24,8 +24,7 @@ const OPERATORS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The operator of the tutorial, and its files in the order in which the tutorial shows them. The first one is the schema.
-const TUTORIAL: &str = "operators/foo-operator/src/";
+/// The files of a small operator, in the order in which the tutorial shows them. The first one is the schema.
 const PARTS: &[&str] = &["api.rs", "desired.rs", "status.rs", "controller.rs", "operator.rs", "lib.rs", "main.rs"];
 
 /// The table of the operators with their lines of code.
@@ -38,15 +37,16 @@ pub(super) fn table(files: &[File]) -> Result<String> {
     Ok(table)
 }
 
-/// The table of the files of the tutorial with their lines of code, without tests.
-pub(super) fn of_tutorial(files: &[File]) -> Result<String> {
-    let code: Vec<&File> = files.iter().filter(|file| file.path.starts_with(TUTORIAL)).collect();
-    ensure!(code.len() == PARTS.len(), "{TUTORIAL} has other files than the tutorial shows");
+/// The table of the files of the small operator in this folder with their lines of code, without tests.
+pub(super) fn of_operator(folder: &str, files: &[File]) -> Result<String> {
+    let source = format!("{folder}/src/");
+    let code: Vec<&File> = files.iter().filter(|file| file.path.starts_with(&source)).collect();
+    ensure!(code.len() == PARTS.len(), "{source} has other files than {}", PARTS.join(", "));
     let mut table = "| file | lines |\n|---|---:|\n".to_owned();
     let mut sum = 0;
     for part in PARTS {
         let file = code.iter().find(|file| file.name() == *part);
-        let file = file.with_context(|| format!("{TUTORIAL}{part} does not exist"))?;
+        let file = file.with_context(|| format!("{source}{part} does not exist"))?;
         let lines = count(file.text.split("#[cfg(test)]").next().unwrap_or_default());
         sum += if *part == PARTS[0] { 0 } else { lines };
         writeln!(table, "| `{part}` | {lines} |")?;
@@ -71,6 +71,9 @@ fn count(rust: &str) -> usize {
 mod tests {
     use super::*;
 
+    /// The operator of the tutorial.
+    const FOLDER: &str = "operators/foo-operator";
+
     #[test]
     fn blank_lines_comments_and_imports_do_not_count() {
         let rust = "//! a\n\nuse a::{\n    b,\n    c,\n};\nuse d; // e\n\n/// f\nfn g() {\n    // h\n    i(\"// j\"); // k\n}\n";
@@ -92,16 +95,16 @@ mod tests {
     fn lines_of_the_tutorial_are_those_without_tests_and_schema() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n}\n".to_owned();
         let mut files: Vec<File> =
-            PARTS.iter().map(|part| File { path: format!("{TUTORIAL}{part}"), text: text.clone() }).collect();
-        let table = of_tutorial(&files).unwrap();
+            PARTS.iter().map(|part| File { path: format!("{FOLDER}/src/{part}"), text: text.clone() }).collect();
+        let table = of_operator(FOLDER, &files).unwrap();
         assert!(table.ends_with("| `main.rs` | 1 |\n| all but the schema in `api.rs` | 6 |\n"), "{table}");
-        files.push(File { path: format!("{TUTORIAL}other.rs"), text });
-        assert!(of_tutorial(&files).is_err());
+        files.push(File { path: format!("{FOLDER}/src/other.rs"), text });
+        assert!(of_operator(FOLDER, &files).is_err());
     }
 
     #[test]
     fn operator_of_the_tutorial_has_about_a_hundred_lines() {
-        let table = of_tutorial(&crate::workspace::files().unwrap()).unwrap();
+        let table = of_operator(FOLDER, &crate::workspace::files().unwrap()).unwrap();
         let lines: usize = table.trim_end().trim_end_matches(" |").rsplit(' ').next().unwrap().parse().unwrap();
         assert!((90..=110).contains(&lines), "{table}");
     }

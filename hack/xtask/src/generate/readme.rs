@@ -38,12 +38,14 @@ fn block(title: &str) -> Result<String> {
     match title {
         "values" => return document::values_table(),
         "lines of code" => return lines::table(&workspace::files()?),
-        "lines of the tutorial" => return lines::of_tutorial(&workspace::files()?),
         "annotations" => return Ok(hub::annotations()? + "  # "), // in Chart.yaml, the closing line is a YAML comment
         _ => {}
     }
+    if let Some(folder) = title.strip_prefix("lines of ") {
+        return lines::of_operator(folder, &workspace::files()?);
+    }
     let known = "this title is unknown; the known ones are \"fields of KIND\", \"values\", \"annotations\", \"lines of code\" and \
-                 \"lines of the tutorial\"";
+                 \"lines of FOLDER\"";
     let kind = title.strip_prefix("fields of ").context(known)?;
     let crds = OPERATORS.iter().flat_map(|operator| operator.crds());
     let crd = crds.into_iter().find(|crd| crd.spec.names.kind == kind);
