@@ -246,8 +246,8 @@ async fn problems_are_reported(terminal: &Terminal) {
     ticket["metadata"]["annotations"] = json!({"flights.com/booking-id": "not an id"});
     terminal.apply_reporting(&ticket, ["Rejected", "BookingNotFound"]).await;
     terminal.succeeds("kubectl create deployment taken --image=localhost/pause:1 --replicas=0").await;
-    let foo = object("Foo", "conflict", &json!({"deploymentName": "taken"}));
-    terminal.apply_reporting(&foo, ["ResourceConflict", "Resource \"taken\" already exists"]).await;
+    let conflicting = object("Foo", "conflict", &json!({"deploymentName": "taken"}));
+    terminal.apply_reporting(&conflicting, ["ResourceConflict", "Resource \"taken\" already exists"]).await;
 }
 
 /// The plugin lists what is wrong first.
