@@ -74,6 +74,12 @@ const STEPS: &[Step<Args>] = &[
         run: |_| whole("STORED_OBJECTS", "package(controller-manager) & test(/^migration::/)"),
     },
     Step {
+        name: "slots",
+        title: "all runs of three replicas that share three slots, with a fault at any moment",
+        needs: &["tools"],
+        run: |_| whole("SLOTS_MODEL", "package(operators-slots) & test(/^replica::/)"),
+    },
+    Step {
         name: "worlds",
         title: "random worlds from fresh seeds",
         needs: &[],
