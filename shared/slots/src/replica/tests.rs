@@ -229,7 +229,8 @@ fn witnessed_epoch_is_exceeded() {
 
 #[test]
 fn lost_map_older_map_and_lost_lease_end_a_life() {
-    let changes: [(&str, fn(&mut Solo)); 5] = [
+    type Change = fn(&mut Solo);
+    let changes: [(&str, Change); 5] = [
         ("the map is deleted", |solo| solo.view.map = None),
         ("another map has its name", |solo| solo.view.map.as_mut().unwrap().uid = "other".into()),
         ("the map is older", |solo| solo.slots()[0].epoch -= 1),

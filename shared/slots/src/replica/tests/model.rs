@@ -112,7 +112,7 @@ impl Node {
     fn age(&mut self) {
         let Some(replica) = &mut self.replica else { return };
         replica.sent -= S;
-        replica.heard = replica.heard.map(|heard| heard - S);
+        replica.heard = replica.heard.map(|heard| heard.saturating_sub(S));
         for peer in replica.peers.values_mut() {
             peer.since -= S;
         }
