@@ -42,8 +42,10 @@ pub struct Replica {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Stage {
     Serving,
-    /// It gives up all slots, and then its lease.
+    /// It gives up all slots.
     Leaving,
+    /// It works on nothing any more, and gives up its lease.
+    Resigned,
     Left,
 }
 
@@ -153,11 +155,14 @@ impl Replica {
         self.heard = Some(self.sent);
     }
 
-    /// Whether the replica lost what it relied on: its lease was fenced or deleted, the map was deleted, or the cluster was
-    /// restored from a backup.
+    /// Whether the replica lost what it relied on: its lease was fenced, deleted or written by another client, the map was
+    /// deleted, or the cluster was restored from a backup.
     fn is_contradicted_by(&self, view: &View) -> bool {
         let lease_is_lost = match (self.lease_of(self.id), view.leases.get(&self.id)) {
-            (before, Some(lease)) => lease.fenced || before.is_some_and(|before| lease.renewal < before.renewal),
+            // Each renewal is written once. But a late first one creates the lease again after it was fenced and deleted.
+            (before, Some(lease)) => {
+                lease.fenced || before.is_some_and(|before| *lease != before && lease.renewal <= before.renewal)
+            }
             (before, None) => before.is_some(),
         };
         let map_is_lost = |before: &SlotMap| view.map.as_ref().is_none_or(|map| !map.follows(before));
@@ -166,7 +171,7 @@ impl Replica {
 
     /// Forgets the present identity, and with it all slots.
     fn begin_life(&mut self) {
-        if self.stage == Stage::Leaving {
+        if self.stage != Stage::Serving {
             self.stage = Stage::Left;
         }
         self.id = self.unused_id();
@@ -184,7 +189,7 @@ impl Replica {
     pub fn duty(&self, slot: usize, now: Moment) -> Duty {
         let held = self.map.as_ref().and_then(|map| Some((map, map.slots.get(slot)?)));
         let Some((map, slot_of_map)) = held.filter(|(_, held)| held.holder == Some(self.id)) else { return Duty::Stop };
-        if !self.is_valid(now) {
+        if !self.is_valid(now) || self.stage == Stage::Resigned {
             return Duty::Stop;
         }
         let fence = Fence { map_uid: map.uid.clone(), epoch: slot_of_map.epoch };
@@ -230,6 +235,10 @@ impl Replica {
         }
         self.plan_drains(now);
         if self.stage == Stage::Leaving && self.is_idle() {
+            // From now on, others may take any slot that a late event still gives to this replica.
+            self.stage = Stage::Resigned;
+        }
+        if self.stage == Stage::Resigned {
             return self.give_up_lease();
         }
         if let Some(renewal) = self.renew(now) {
@@ -257,7 +266,7 @@ impl Replica {
         let keep = match self.stage {
             Stage::Serving if self.is_valid(now) => self.share(now, map),
             Stage::Serving => return, // the view may be old
-            Stage::Leaving | Stage::Left => 0,
+            Stage::Leaving | Stage::Resigned | Stage::Left => 0,
         };
         let kept: Vec<usize> = map.held_by(self.id).filter(|slot| !self.drains.contains_key(slot)).collect();
         for &slot in kept.iter().skip(keep) {

@@ -257,8 +257,15 @@ impl State {
         self.troubled_until = self.troubled_until.max(until);
     }
 
+    /// Takes the late requests that arrive now. None arrives while the world waits for a process to stop, so one may be later than
+    /// planned. It counts as trouble until it has arrived.
     fn take_late(&mut self, now: Duration) -> Vec<RequestInfo> {
-        self.late.extract_if(.., |(at, _)| *at <= now).map(|(_, request)| request).collect()
+        let late: Vec<_> = self.late.extract_if(.., |(at, _)| *at <= now).map(|(_, request)| request).collect();
+        for request in &late {
+            self.lose(now, request);
+            self.hinder(now);
+        }
+        late
     }
 
     /// Counts a request. Returns the limit that it exceeds, if any.

@@ -230,11 +230,15 @@ fn witnessed_epoch_is_exceeded() {
 #[test]
 fn lost_map_older_map_and_lost_lease_end_a_life() {
     type Change = fn(&mut Solo);
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 6] = [
         ("the map is deleted", |solo| solo.view.map = None),
         ("another map has its name", |solo| solo.view.map.as_mut().unwrap().uid = "other".into()),
         ("the map is older", |solo| solo.slots()[0].epoch -= 1),
         ("the lease is deleted", |solo| solo.view.leases.clear()),
+        ("the lease is created again by a late request", |solo| {
+            let id = solo.replica.id();
+            solo.view.leases.get_mut(&id).unwrap().version += 1;
+        }),
         ("the lease is fenced", |solo| {
             let id = solo.replica.id();
             solo.view.leases.get_mut(&id).unwrap().fenced = true;
@@ -264,4 +268,31 @@ fn leaving_replica_ends_its_work_and_then_its_lease() {
     solo.replica.drained(0);
     solo.settle(16 * S);
     assert!(solo.view.leases[&id].fenced && solo.replica.has_left());
+}
+
+#[test]
+fn replica_that_gives_up_its_lease_does_not_work_on_a_slot_that_a_late_event_gives_it() {
+    let mut solo = Solo::new(1);
+    solo.settle(S);
+    solo.renew_until(15 * S, S);
+    let now = 16 * S;
+    let take = loop {
+        solo.replica.observe(now, &solo.view);
+        match solo.replica.act(now) {
+            Some(request @ Request::PutMap { .. }) => break request,
+            Some(request) => solo.store(&request),
+            None => panic!("it takes no slot"),
+        }
+    };
+    solo.replica.leave();
+    let end = solo.replica.act(now);
+    assert!(matches!(end, Some(Request::PutLease { fenced: true, .. })), "its view shows no slot: {end:?}");
+    solo.store(&take);
+    solo.replica.observe(now, &solo.view);
+    assert_eq!((solo.held(), solo.replica.duty(0, now)), (1, Duty::Stop), "others take it after the fence");
+    assert_eq!(solo.replica.act(now), end);
+    assert_eq!(solo.replica.duty(0, now), Duty::Stop);
+    solo.store(&end.unwrap());
+    solo.replica.observe(now, &solo.view);
+    assert!(solo.replica.has_left());
 }

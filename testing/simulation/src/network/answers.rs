@@ -344,6 +344,7 @@ mod tests {
             assert_eq!(dropped, effects(&state, Act::LateRequests));
             let arrivals = [5, 15, 15].map(|second| state.take_late(at(second)).len());
             assert_eq!(arrivals, [0, dropped, 0], "{verb:?}");
+            assert_eq!(state.troubled_until == at(15), is_met, "{verb:?} is trouble until it arrives");
         }
     }
 
