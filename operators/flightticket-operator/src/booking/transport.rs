@@ -159,7 +159,8 @@ impl Https {
             }
             (Trust::System, _) if is_tls => builder.with_native_roots().map_err(|error| {
                 let advice = "set SSL_CERT_FILE (in the chart: caBundle) or --booking-ca-file";
-                format!("the system has no certificate authorities ({error}); {advice}")
+                // A status cuts long messages, so the advice comes before the details.
+                format!("the system has no certificate authorities; {advice} ({error})")
             })?,
             (Trust::System | Trust::Shared(_), _) => builder.with_root_certificates(RootCertStore::empty()),
         };
