@@ -93,9 +93,14 @@ impl Tools {
     }
 }
 
-/// The Kubernetes version that `hack/tools` pins, such as "v1.36.3".
+/// The Kubernetes version that `hack/tools` pins for all tests that name no other, such as "v1.36.3".
 pub fn kubernetes_version() -> Result<String> {
-    let file = sources().join("kubernetes/go.mod");
+    kubernetes_version_of(Tool::Kubernetes)
+}
+
+/// The version that `hack/tools` pins for one of the tools with the programs of Kubernetes.
+pub(crate) fn kubernetes_version_of(tool: Tool) -> Result<String> {
+    let file = sources().join(tool.name()).join("go.mod");
     let go_mod = std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
     let version = key::version_of(&go_mod, "k8s.io/kubernetes");
     Ok(version.with_context(|| format!("{} does not require k8s.io/kubernetes", file.display()))?.to_owned())

@@ -17,7 +17,7 @@ use crate::missing::{Missing, last_line};
 use crate::progress::{self, Event, Progress};
 use crate::spec::Nodes;
 use crate::supervisor::docker::{self, DaemonSpec};
-use crate::tools::{self, Lock, Tools, hex};
+use crate::tools::{self, Lock, Tool, Tools, hex};
 use crate::{cgroups, prerequisites, remove, supervisor_program};
 
 /// How long another call may take to build everything.
@@ -43,10 +43,10 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(version: &str) -> Result<Self> {
+    fn of(version: &str, programs: &[Tool]) -> Result<Self> {
         let cache = tools::cache().with_file_name("kind");
         let key = |text: String| hex(&Sha256::digest(text)[..4]);
-        let node = tools::pins_key(&node_image::TOOLS, &node_image::inputs())?;
+        let node = tools::pins_key(programs, &node_image::inputs())?;
         Ok(Self {
             engine: cache.join(format!("docker-{}", key(format!("{:?}", debian::ENGINE)))),
             debian: cache.join(format!("debian-{}.tar", key(format!("{:?}", debian::NODE)))),
@@ -57,18 +57,20 @@ impl Parts {
 }
 
 impl Daemon {
-    /// The daemon, with the node image loaded. Returns the name of that image. Builds what is missing, and starts the daemon.
-    pub(super) fn ready(progress: Progress<'_>) -> Result<(Self, String)> {
+    /// The daemon, with the node image of this Kubernetes loaded. Returns the name of that image. Builds what is missing, and starts
+    /// the daemon.
+    pub(super) fn ready(kubernetes: Tool, progress: Progress<'_>) -> Result<(Self, String)> {
         prerequisites::check(Nodes::Real, &Layout::at(folder()))?;
-        let tools = Tools::locate_or_build(&node_image::TOOLS, progress)?;
+        let programs = node_image::tools(kubernetes);
+        let tools = Tools::locate_or_build(&programs, progress)?;
         let store = images::default_store()?;
         images::ensure_fixtures(&store, &mut |text| progress(Event::Note(text)))
             .map_err(|error| Missing(format!("could not build the images for the nodes of kind: {error:#}")))?;
 
         let what = "preparing Docker for kind";
         let _lock = Lock::acquire(&lock(), what, PATIENCE, progress)?;
-        let version = tools::kubernetes_version()?;
-        let parts = Parts::of(&version)?;
+        let version = tools::kubernetes_version_of(kubernetes)?;
+        let parts = Parts::of(&version, &programs)?;
         let running = Self::running();
         let has_image = running.as_ref().is_some_and(|daemon| daemon.has(&parts.image));
         let missing =

@@ -11,11 +11,12 @@ use super::daemon::Daemon;
 use super::says;
 use crate::missing::{Missing, program};
 use crate::progress::{self, Progress};
-use crate::tools::{Tool, Tools};
+use crate::tools::{self, Tool, Tools};
 
 /// The environment variable that chooses the engine: `docker`, `podman` or `built`.
 pub(super) const ENGINE: &str = "KIND_ENGINE";
-/// The environment variable that names a published node image, for another version of Kubernetes.
+/// The environment variable that names a published node image, for another version of Kubernetes. The built engine builds one with
+/// the same minor version.
 pub const NODE_IMAGE: &str = "KIND_NODE_IMAGE";
 
 /// An engine that runs.
@@ -61,17 +62,6 @@ impl Which {
         Self::choose(&std::env::var(ENGINE).unwrap_or_default(), Self::runs)
     }
 
-    /// Refuses a node image of the user where it would have no effect: the user would test another Kubernetes than they believe.
-    fn accepts(self, image: Option<&str>) -> Result<()> {
-        if let Some(image) = image
-            && self == Self::Built
-        {
-            let advice = format!("start Docker or Podman, or unset {NODE_IMAGE}");
-            bail!("{NODE_IMAGE} is {image:?}, but the built engine runs only the node image that it builds: {advice}");
-        }
-        Ok(())
-    }
-
     fn program(self) -> &'static str {
         if self == Self::Podman { "podman" } else { "docker" }
     }
@@ -90,7 +80,6 @@ impl Engine {
     pub(super) fn ready(image: Option<&str>, progress: Progress<'_>) -> Result<Self> {
         let which = Which::chosen()?;
         let wanted = image.map(str::to_owned).or_else(node_image);
-        which.accepts(wanted.as_deref())?;
         match which {
             Which::Built => {
                 if !rustix::process::geteuid().is_root() {
@@ -98,7 +87,7 @@ impl Engine {
                                   them";
                     return Err(Missing(format!("neither Docker nor Podman runs: {advice}")).into());
                 }
-                let (daemon, image) = Daemon::ready(progress)?;
+                let (daemon, image) = Daemon::ready(kubernetes(wanted.as_deref())?, progress)?;
                 Ok(Self::built(&daemon, Some(image)))
             }
             users => Self::of_user(users, wanted),
@@ -201,6 +190,26 @@ fn node_image() -> Option<String> {
     std::env::var(NODE_IMAGE).ok().filter(|image| !image.is_empty())
 }
 
+/// The tool from which the built engine takes the Kubernetes of its nodes: that with the minor version of this node image, or the usual
+/// one. Another minor is refused, or else users would test another Kubernetes than they believe.
+fn kubernetes(image: Option<&str>) -> Result<Tool> {
+    const TOOLS: [Tool; 2] = [Tool::Kubernetes, Tool::KubernetesOldest];
+    let Some(image) = image else { return Ok(Tool::Kubernetes) };
+    let versions = TOOLS.iter().map(|tool| tools::kubernetes_version_of(*tool)).collect::<Result<Vec<_>>>()?;
+    let tag = image.split('@').next().and_then(|name| name.rsplit_once(':')).map(|(_, tag)| tag);
+    let found = tag.and_then(minor).and_then(|wanted| versions.iter().position(|have| minor(have) == Some(wanted)));
+    if let Some(found) = found {
+        return Ok(TOOLS[found]);
+    }
+    let advice = format!("start Docker or Podman, or unset {NODE_IMAGE}");
+    bail!("{NODE_IMAGE} is {image:?}, but the built engine has only {}: {advice}", versions.join(" and "))
+}
+
+/// The major and the minor version of a version such as "v1.31.4".
+fn minor(version: &str) -> Option<&str> {
+    version.trim_start_matches('v').rsplit_once('.').map(|(minor, _patch)| minor)
+}
+
 /// The folder with `docker`, before the folders of the PATH.
 pub(super) fn path_with(folder: PathBuf) -> OsString {
     let rest = std::env::var_os("PATH").unwrap_or_default();
@@ -224,13 +233,22 @@ mod tests {
     }
 
     #[test]
-    fn the_built_engine_refuses_a_node_image_of_the_user() {
-        let image = Some("kindest/node:v1.31.14");
-        let error = Which::Built.accepts(image).unwrap_err().to_string();
-        assert!(error.starts_with("KIND_NODE_IMAGE is \"kindest/node:v1.31.14\", but the built engine"), "{error}");
-        assert!(error.ends_with("or unset KIND_NODE_IMAGE"), "{error}");
-        Which::Built.accepts(None).unwrap();
-        Which::Docker.accepts(image).unwrap();
-        Which::Podman.accepts(image).unwrap();
+    fn built_engine_has_the_minor_version_of_the_image_or_refuses_it() {
+        let usual = tools::kubernetes_version().unwrap();
+        for (image, tool) in [
+            (None, Tool::Kubernetes),
+            (Some(format!("kindest/node:{usual}")), Tool::Kubernetes),
+            (Some("registry.example.com:5000/node:v1.31.14@sha256:00".to_owned()), Tool::KubernetesOldest),
+        ] {
+            assert_eq!(kubernetes(image.as_deref()).unwrap(), tool, "{image:?}");
+        }
+        for image in ["kindest/node:v1.30.2", "kindest/node:latest", "kindest/node", "localhost:5000/node"] {
+            let error = kubernetes(Some(image)).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("KIND_NODE_IMAGE is {image:?}, but the built engine has only v1.")),
+                "{error}"
+            );
+            assert!(error.ends_with("or unset KIND_NODE_IMAGE"), "{error}");
+        }
     }
 }

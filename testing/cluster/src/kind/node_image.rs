@@ -23,9 +23,12 @@ use crate::tools::{Tool, Tools};
 /// Raise it when a change of the code below changes the image.
 pub(super) const RECIPE: u32 = 1;
 
-/// The tools in the image.
-pub(super) const TOOLS: [Tool; 8] =
-    [Tool::Etcd, Tool::Kubernetes, Tool::Kubeadm, Tool::Containerd, Tool::Runc, Tool::Cni, Tool::Coredns, Tool::Kind];
+/// The tools in an image with the Kubernetes of this tool.
+pub(super) fn tools(kubernetes: Tool) -> Vec<Tool> {
+    let kubeadm = if kubernetes.binaries().contains(&"kubeadm") { None } else { Some(Tool::Kubeadm) };
+    let others = [Tool::Etcd, Tool::Containerd, Tool::Runc, Tool::Cni, Tool::Coredns, Tool::Kind];
+    others.into_iter().chain([kubernetes]).chain(kubeadm).collect()
+}
 
 /// The entry point: [`keep_kernel`], then that of kind, and systemd with the version of control groups that the container has. Without the last argument, a
 /// systemd of Debian 12 works in version 2 if the machine has both.

@@ -14,6 +14,8 @@ pub enum Tool {
     Kubernetes,
     /// The same programs of the newest minor version that the chart supports. Built only by the nightly run.
     KubernetesNewest,
+    /// The same programs, and kubeadm, of the oldest minor version that the chart supports. Built only by the nightly run.
+    KubernetesOldest,
     /// The container runtime.
     Containerd,
     /// Starts containers for containerd.
@@ -110,6 +112,7 @@ impl Tool {
             Self::Etcdutl => &ETCDUTL,
             Self::Kubernetes => &KUBERNETES,
             Self::KubernetesNewest => &KUBERNETES_NEWEST,
+            Self::KubernetesOldest => &KUBERNETES_OLDEST,
             Self::Containerd => &CONTAINERD,
             Self::Runc => &RUNC,
             Self::Cni => &CNI,
@@ -159,6 +162,22 @@ static KUBERNETES_NEWEST: Recipe = Recipe {
     upstream: Some("k8s.io/kubernetes"),
     outputs: &[Output { binary: "kubernetes", package: ".", tags: "", ldflags: KUBERNETES_VERSION }],
     links: COMPONENTS,
+    seccomp: false,
+};
+
+static KUBERNETES_OLDEST: Recipe = Recipe {
+    module: "kubernetes-oldest",
+    upstream: Some("k8s.io/kubernetes"),
+    outputs: &[Output { binary: "kubernetes", package: ".", tags: "", ldflags: KUBERNETES_VERSION }],
+    links: &[
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubelet",
+        "kube-proxy",
+        "kubectl",
+        "kubeadm",
+    ],
     seccomp: false,
 };
 
@@ -388,6 +407,7 @@ mod tests {
                 Tool::Kind,
                 Tool::Kubeadm,
                 Tool::KubernetesNewest,
+                Tool::KubernetesOldest,
                 Tool::Actionlint,
                 Tool::Etcdutl,
                 Tool::ArgoCd,
