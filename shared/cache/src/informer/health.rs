@@ -410,7 +410,7 @@ fn diagnose(failure: &Failure, resource: &str) -> (Option<Phase>, &'static str) 
     let source = match failure {
         Failure::List(source) | Failure::Watch(source) => &**source,
         Failure::Status(status) => return (None, if status.code == 410 { "expired" } else { "error" }),
-        Failure::Broken(_) => return (None, "disconnected"),
+        Failure::Broken(_) | Failure::Silent => return (None, "disconnected"),
         // The list that follows detects by how much versions went back, and counts it as "restored".
         Failure::Unversioned | Failure::WentBack(_) | Failure::Overdue => return (None, "error"),
     };

@@ -1,9 +1,9 @@
 //! The list and watch requests that keep a [`Store`](crate::store::Store) in step with the API server.
 //!
 //! A list is read in pages that all show one version; the watch continues from there. A watch that ends, breaks or gets a 403
-//! or 429 is restarted from its last version. After any other failure to start it, the informer relists: the version may be too
-//! old, or the API server was down and may have been restored from a backup meanwhile. A restored API server accepts a watch
-//! that starts at a version which it has not reached, and sends nothing on it.
+//! or 429 is restarted from its last version. After any other failure to start it, and after a silence, the informer relists: the
+//! version may be too old, or the API server was out of reach and may have been restored from a backup meanwhile. A restored API
+//! server accepts a watch that starts at a version which it has not reached, and sends nothing on it.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use kube::{
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::timeout;
+use tokio::time::{error::Elapsed, timeout};
 use workloads::Scoped;
 
 use super::page_size::PageSize;
@@ -27,6 +27,9 @@ use crate::store::WentBack;
 const WATCH_SECONDS: u32 = 230;
 /// A watch that has received nothing for this time, not even its end, is given up.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
+
+/// An event as the client gets it. Its object stays raw.
+type Received = Result<WatchEvent<Box<RawValue>>, kube::Error>;
 
 /// Sends the requests for the objects of one kind in one scope.
 pub(super) struct Reflector {
@@ -47,6 +50,9 @@ pub(super) enum Failure {
     Status(Box<Status>),
     #[error("the watch broke")]
     Broken(#[source] Box<kube::Error>),
+    /// The watch has received nothing for [`SILENCE_TIMEOUT`].
+    #[error("the watch was silent for {}s", SILENCE_TIMEOUT.as_secs())]
+    Silent,
     /// A watch has no version to start from.
     #[error("the list has no resource version")]
     Unversioned,
@@ -113,15 +119,16 @@ impl Reflector {
         let answer = async { self.client.request_events::<Box<RawValue>>(request?).await };
         let events = answer.await.map_err(|error| Failure::Watch(Box::new(error)))?;
         // A dead connection looks the same as one without changes, so silence ends the watch.
-        let events = futures::stream::unfold(Box::pin(events), |mut events| async {
-            let event: Option<Result<WatchEvent<Box<RawValue>>, kube::Error>> =
-                timeout(SILENCE_TIMEOUT, events.next()).await.ok().flatten();
-            event.map(|event| (event, events))
-        });
-        Ok(events.map(|event| match event {
-            Ok(WatchEvent::Error(status)) | Err(kube::Error::Api(status)) => Err(Failure::Status(status)),
-            Ok(event) => Ok(event),
-            Err(error) => Err(Failure::Broken(Box::new(error))),
+        Ok(futures::stream::unfold(Box::pin(events), |mut events| async {
+            let received: Result<Option<Received>, Elapsed> = timeout(SILENCE_TIMEOUT, events.next()).await;
+            let event = match received {
+                Ok(None) => return None,
+                Ok(Some(Ok(WatchEvent::Error(status)) | Err(kube::Error::Api(status)))) => Err(Failure::Status(status)),
+                Ok(Some(Ok(event))) => Ok(event),
+                Ok(Some(Err(error))) => Err(Failure::Broken(Box::new(error))),
+                Err(_) => Err(Failure::Silent),
+            };
+            Some((event, events))
         }))
     }
 }
@@ -141,10 +148,10 @@ impl Failure {
         !has_expired && classify(error) == Class::Transient
     }
 
-    /// Whether a list has to come before the next watch: the version to start from is too old, or the API server was down.
+    /// Whether a list has to come before the next watch: the version to start from is too old, or the API server was out of reach.
     pub(super) fn wants_a_list(&self) -> bool {
         match self {
-            Self::List(_) | Self::Unversioned | Self::WentBack(_) | Self::Overdue => true,
+            Self::List(_) | Self::Unversioned | Self::WentBack(_) | Self::Overdue | Self::Silent => true,
             Self::Watch(error) => match &**error {
                 kube::Error::Api(status) => !matches!(status.code, 403 | 429),
                 _ => true,

@@ -1,4 +1,7 @@
-//! Tests of an informer of pods on a model API server with faults, on paused time.
+//! Tests of an informer of pods on a model API server with faults, on paused time. Those of watches that deliver nothing are in
+//! [`fruitless`].
+
+mod fruitless;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -408,6 +411,25 @@ async fn w23_namespace_whose_label_flaps_causes_few_lists() {
     select(&selected, &["default", "flapping", "late"]);
     sleep(Duration::from_millis(250)).await;
     assert_eq!(informer.coverage("late"), Coverage::Complete, "a single change waits only for a moment");
+}
+
+/// The event of the write arrives after its namespace has left. Without the event, the next one would look like a restore.
+#[tokio::test(start_paused = true)]
+async fn w23_write_in_a_namespace_that_leaves_shows_no_restore() {
+    let (model, selected) = (faulty(""), Arc::new(SelectedNamespaces::default()));
+    select(&selected, &["default", "leaving"]);
+    let (informer, _running) = inform(model.client(), Namespaces::Selected(selected.clone()));
+    informer.health.until_synced().await;
+    sleep(seconds(1)).await;
+    put_pod(&model, "leaving", "ours", 1);
+    let answer = model.object("pods", "leaving", "ours").expect("a pod").to_string();
+    let writer = Writer { controller: 0, key: ObjectKey::new("leaving", "primary") };
+    assert!(informer.observe(&Decoded::read::<Projected<Pod>>(&answer).expect("a name"), writer));
+    select(&selected, &["default"]);
+    put_pod(&model, "default", "other", 1);
+    sleep(Duration::from_millis(50)).await;
+    assert!(holds(&informer, "default", "other"), "the list that follows the change is not due yet");
+    assert_eq!((informer.alarm.count(), asked(&model, Verb::List)), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,6 +28,9 @@ use crate::{
 
 /// A watch that lasted less than this is restarted with back-off instead of at once.
 const BRIEF: Duration = Duration::from_secs(1);
+/// After this many watches in a row that lasted less than [`BRIEF`] and delivered nothing, a list shows what they do not deliver.
+/// The next event may be what ends each of them: the API server cannot encode the event, or a proxy does not let it pass.
+const BARREN_WATCHES: u32 = 5;
 /// How often a page is requested before the whole list begins again.
 const PAGE_ATTEMPTS: u32 = 5;
 /// A list begins again if a page fails for longer than this. The API server may have been restored from a backup meanwhile, and
@@ -58,6 +61,8 @@ impl<R: Representation> Watch<'_, R> {
         let mut heeded = alarm.count();
         // Whether a list, perhaps an unfinished one, has shown that the cluster was restored to an earlier state.
         let mut was_restored = false;
+        // The number of watches in a row that were brief and delivered nothing.
+        let mut barren = 0;
         self.namespaces.known().await;
         loop {
             let (begun, watched) = (Instant::now(), position.is_some());
@@ -69,6 +74,7 @@ impl<R: Representation> Watch<'_, R> {
             let is_free = alarm.count() == heeded;
             heeded = alarm.count();
             let went_back = AtomicBool::new(false);
+            let from = position;
             let work = async {
                 if let Some(version) = &mut position {
                     return self.watch(version).await;
@@ -84,6 +90,10 @@ impl<R: Representation> Watch<'_, R> {
                 done = work => Some(done),
             };
             was_restored |= went_back.into_inner() && is_free;
+            // A refusal to start a watch says whether it wants a list.
+            let is_over = matches!(done, Some(Ok(()) | Err(Failure::Broken(_) | Failure::Status(_))));
+            let is_barren = watched && is_over && position == from && begun.elapsed() < BRIEF;
+            barren = if is_barren { barren + 1 } else { 0 };
             let pause = match done {
                 None => {
                     position = None;
@@ -106,6 +116,9 @@ impl<R: Representation> Watch<'_, R> {
                     true
                 }
             };
+            if barren == BARREN_WATCHES {
+                (position, barren) = (None, 0);
+            }
             if pause {
                 tokio::select! {
                     biased;
