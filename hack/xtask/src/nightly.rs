@@ -111,7 +111,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "crates",
-        title: "the crates that others can depend on, as packages: alone, and in a project of a user",
+        title: "the crates that others can depend on, as packages: alone, and from a registry, for each version of Kubernetes",
         needs: &[],
         run: |_| crates::check(),
     },
