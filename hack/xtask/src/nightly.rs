@@ -99,7 +99,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "one-more-operator",
-        title: "the tutorial's command adds an operator to this workspace, whose checks pass after the tutorial's change",
+        title: "the tutorial's command adds an operator to this workspace, whose checks pass after the tutorial's change, and which runs on a node",
         needs: &["cluster"],
         run: |_| one_more_operator::check(),
     },
