@@ -1,11 +1,11 @@
 //! The crates that others can depend on: cargo packages them as for a registry and builds each package alone. A project outside of
-//! this workspace then depends on the packages by version, chooses its own version of Kubernetes, and runs.
+//! this workspace then gets the packages by version from a registry of ours, chooses its own version of Kubernetes, and runs.
 
+mod project;
+mod registry;
 mod semver;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,15 +17,8 @@ use crate::workspace;
 
 pub(crate) use semver::check as semver;
 
-/// The program of a user: it calls each crate, and runs an operator in the model of the API server.
-const CONSUMER: &str = include_str!("crates/consumer.rs");
-/// The version of Kubernetes that this user chooses. With 1.37, `workloads` does not compile: fields such as the `spec` of a
-/// Deployment are no longer optional there.
-const KUBERNETES_OF_USER: &str = "v1_36";
 /// The version for which cargo builds a package alone, where no program chooses one.
 const KUBERNETES: (&str, &str) = ("K8S_OPENAPI_ENABLED_VERSION", "1.36");
-/// What the program prints when everything has worked.
-const END: &str = "the packages work together";
 
 /// A package of this workspace, as `cargo metadata` describes it.
 #[derive(Debug, Deserialize)]
@@ -35,6 +28,7 @@ pub(crate) struct Package {
     /// `None` if the package may go to any registry.
     publish: Option<Vec<String>>,
     rust_version: Option<String>,
+    features: BTreeMap<String, Vec<String>>,
 }
 
 /// The packages that others can depend on.
@@ -72,8 +66,11 @@ pub(crate) fn check() -> Result<Outcome> {
     let packages = published()?;
     has_stated_compiler(&packages)?;
     package(&packages)?;
+    for package in &packages {
+        features(package)?;
+    }
     document(&packages)?;
-    consume(&packages)?;
+    project::check(&packages)?;
     Ok(Outcome::Passed)
 }
 
@@ -107,77 +104,35 @@ fn package(packages: &[Package]) -> Result<()> {
     workspace::run(&mut cargo, "a package does not build without its workspace, see above")
 }
 
+/// Compiles a library without its features, with each one alone, and with all of them.
+fn features(package: &Package) -> Result<()> {
+    for features in selections(&package.features) {
+        eprintln!("{} with these features alone: [{features}]", package.name);
+        let mut cargo = cargo(workspace::root());
+        cargo.args(["check", "--quiet", "--lib", "--package", &package.name, "--no-default-features"]);
+        cargo.args(["--features", &features]).env(KUBERNETES.0, KUBERNETES.1);
+        let advice = format!("{} does not compile with the features [{features}] alone, see above", package.name);
+        workspace::run(&mut cargo, &advice)?;
+    }
+    Ok(())
+}
+
+/// The values of `--features`: none, each one alone, and all; nothing for a package without features, which others compile.
+fn selections(features: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let names: Vec<_> = features.keys().cloned().collect();
+    let (none, all) = (String::new(), names.join(","));
+    match names.len() {
+        0 => Vec::new(),
+        1 => vec![none, all],
+        _ => [none].into_iter().chain(names).chain([all]).collect(),
+    }
+}
+
 fn document(packages: &[Package]) -> Result<()> {
     let mut cargo = cargo(workspace::root());
     cargo.args(["doc", "--quiet", "--no-deps", "--lib"]).args(selected(packages)).env(KUBERNETES.0, KUBERNETES.1);
     cargo.env("RUSTDOCFLAGS", "-D warnings");
     workspace::run(&mut cargo, "the documentation has warnings, see above")
-}
-
-/// Builds and runs a project that depends on all packages by version, as it would get them from a registry.
-fn consume(packages: &[Package]) -> Result<()> {
-    let outside = tempfile::tempdir()?; // below the workspace, the project would inherit its settings
-    let folder = outside.path();
-    fs::create_dir(folder.join("src"))?;
-    fs::write(folder.join("src/main.rs"), CONSUMER)?;
-    let root = fs::read_to_string(workspace::root().join("Cargo.toml"))?;
-    fs::write(folder.join("Cargo.toml"), manifest(packages, &root)?)?;
-    // The versions that this workspace is tested with. Cargo removes what the project does not need.
-    fs::copy(workspace::root().join("Cargo.lock"), folder.join("Cargo.lock"))?;
-    fs::copy(workspace::root().join("rust-toolchain.toml"), folder.join("rust-toolchain.toml"))?;
-    let mut build = cargo(folder);
-    build.args(["build", "--quiet"]).env_remove(KUBERNETES.0);
-    workspace::run(&mut build, "a project that depends on the packages does not build, see above")?;
-    let mut consumer = Command::new(target().join("debug/consumer"));
-    let output = consumer.current_dir(folder).output().context("could not run the project")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.success() && said.trim() == END,
-        "the project that depends on the packages failed: {said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
-}
-
-/// The manifest of the project. The patch stands for a registry that has the packages: they come from the folders into which
-/// cargo has unpacked them, and must fit the versions that the project and the packages themselves ask for.
-fn manifest(packages: &[Package], root: &str) -> Result<String> {
-    let mut text = String::from(
-        "[package]\nname = \"consumer\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n[workspace]\n\n[dependencies]\n",
-    );
-    for Package { name, version, .. } in packages {
-        writeln!(text, "{name} = {version:?}")?;
-    }
-    let versions = versions(root);
-    for (name, features) in [
-        ("k8s-openapi", format!("{KUBERNETES_OF_USER:?}, \"schemars\"")),
-        ("kube", "\"derive\"".to_owned()),
-        ("schemars", String::new()),
-        ("serde", "\"derive\"".to_owned()),
-        ("serde_json", String::new()),
-        ("tokio", "\"macros\", \"rt\", \"test-util\"".to_owned()),
-    ] {
-        let version = versions.get(name).with_context(|| format!("Cargo.toml has no version of {name}"))?;
-        writeln!(text, "{name} = {{ version = {version:?}, default-features = false, features = [{features}] }}")?;
-    }
-    text += "\n[patch.crates-io]\n";
-    for Package { name, version, .. } in packages {
-        let folder = target().join("package").join(format!("{name}-{version}"));
-        ensure!(folder.join("Cargo.toml.orig").is_file(), "cargo has not unpacked {}", folder.display());
-        writeln!(text, "{name} = {{ path = {:?} }}", folder.display().to_string())?;
-    }
-    Ok(text)
-}
-
-/// The versions of the dependencies in the root manifest.
-fn versions(root: &str) -> BTreeMap<&str, &str> {
-    let lines = root.lines().filter_map(|line| line.split_once(" = "));
-    lines
-        .filter_map(|(name, value)| {
-            let value = value.split_once("version = ").map_or(value, |(_, rest)| rest);
-            Some((name, value.strip_prefix('"')?.split('"').next()?))
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -193,9 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_both_forms_are_found() {
-        let found = versions("a = \"1\"\nb = { features = [\"x\"], version = \"2.3\" }\nc = { path = \"c\" }\n");
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), [("a", "1"), ("b", "2.3")]);
+    fn features_are_selected_alone_and_together() {
+        let selected = |names: &[&str]| {
+            let features = names.iter().map(|name| ((*name).to_owned(), Vec::new())).collect();
+            selections(&features).join(" | ")
+        };
+        assert_eq!([selected(&[]), selected(&["a"]), selected(&["a", "b"])], ["", " | a", " | a | b | a,b"]);
     }
 
     #[test]

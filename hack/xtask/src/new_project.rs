@@ -71,6 +71,8 @@ pub(crate) fn write(folder: &Path, names: &Names, source: &Source) -> Result<usi
     cargo(&["fmt"], "rustfmt cannot format the new crate, see above")?;
     // Removes what the project does not need from the versions of this checkout.
     cargo(&["update", "--workspace", "--quiet"], "cargo cannot find the crates of the runtime, see above")?;
+    let (path, lock) = (folder.join("Cargo.toml"), fs::read_to_string(folder.join("Cargo.lock"))?);
+    fs::write(&path, settings_of(&fs::read_to_string(&path)?, |package| is_locked(&lock, package)))?;
     generate(folder)?;
     Ok(workspace::files_in(folder)?.len())
 }
@@ -101,11 +103,43 @@ fn files(names: &Names, source: &Source) -> Result<Vec<File>> {
     Ok(files)
 }
 
-/// The README of the crate, with a command instead of the table of fields that this repository generates.
+/// Whether this `Cargo.lock` has the package.
+fn is_locked(lock: &str, package: &str) -> bool {
+    let name = format!("name = {package:?}");
+    lock.lines().any(|line| line == name)
+}
+
+/// The manifest with the profiles of those packages alone that the project has: cargo warns of each other one. Comments go with all
+/// lines below them.
+fn settings_of(manifest: &str, is_there: impl Fn(&str) -> bool) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    let mut comments: Vec<&str> = Vec::new(); // of lines that are not kept yet
+    let mut follows_comment = false;
+    for line in manifest.lines() {
+        let is_comment = line.starts_with('#');
+        let package = line.split_once(" = { opt-level = ").map(|(package, _)| package);
+        if !follows_comment && (is_comment || package.is_none()) {
+            comments.clear(); // no line below them is kept
+        }
+        follows_comment = is_comment;
+        if is_comment {
+            comments.push(line);
+        } else if package.is_none_or(&is_there) {
+            kept.append(&mut comments);
+            kept.push(line);
+        }
+    }
+    kept.join("\n") + "\n"
+}
+
+/// The README of the crate, with a command instead of the table of fields that this repository generates, and without the marks for
+/// the checks of this repository.
 fn with_command(readme: &str) -> Result<String> {
     let (text, rest) = readme.split_once("## Every field").context("the README has no section on fields")?;
     let kind = rest.split_once("fields of ").and_then(|(_, rest)| rest.split_once(" -->"));
     let kind = kind.context("the section on fields has no table")?.0.to_lowercase();
+    let is_text = |line: &&str| !line.starts_with("<!-- untested: ");
+    let text: String = text.split_inclusive('\n').filter(is_text).collect();
     Ok(format!("{text}`kubectl explain {kind}.spec` describes every field.\n"))
 }
 
@@ -187,6 +221,24 @@ mod tests {
         let remote = manifest("store-operator", &Source::Git { url, commit }).expect("a manifest");
         let line = "manager = { git = \"https://example.com/operators.git\", rev = \"0123abc\", package = \"operators-manager\" }";
         assert!(remote.contains(line) && !remote.contains("path = "), "{remote}");
+    }
+
+    #[test]
+    fn profiles_name_packages_of_the_project_alone() {
+        let manifest = "[profile.dev.package]\n# both\na = { opt-level = 1 }\nb = { opt-level = 2 } # C\n# other\nx = { opt-level = 1 }\n\
+                        y = { opt-level = 1 }\n# one\nx = { opt-level = 3 }\nb = { opt-level = 3 }\n# none\ny = { opt-level = 3 }\n\n\
+                        # the end\n[profile.release]\nx = { opt-level = 3 }\nlto = \"fat\"\n";
+        let expected = "[profile.dev.package]\n# both\na = { opt-level = 1 }\nb = { opt-level = 2 } # C\n# one\nb = { opt-level = 3 }\n\n\
+                        # the end\n[profile.release]\nlto = \"fat\"\n";
+        let lock = "[[package]]\nname = \"a\"\n\n[[package]]\nname = \"b\"\ndependencies = [\n \"x\",\n]\n";
+        assert_eq!(settings_of(manifest, |package| is_locked(lock, package)), expected);
+    }
+
+    #[test]
+    fn readme_of_the_crate_has_no_marks_and_says_how_to_read_the_fields() {
+        let readme = "# a\n\n<!-- untested: needs a cluster -->\n```console\n$ b\n```\n\n## Every field\n\n<!-- generated: fields of Box -->\n";
+        let expected = "# a\n\n```console\n$ b\n```\n\n`kubectl explain box.spec` describes every field.\n";
+        assert_eq!(with_command(readme).expect("the section"), expected);
     }
 
     #[test]

@@ -99,7 +99,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "one-more-operator",
-        title: "the tutorial's command adds an operator to this workspace, whose checks pass after the tutorial's change",
+        title: "the tutorial's command adds an operator to this workspace, whose checks pass after the tutorial's change, and which runs on a node",
         needs: &["cluster"],
         run: |_| one_more_operator::check(),
     },
@@ -111,7 +111,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "crates",
-        title: "the crates that others can depend on, as packages: alone, and in a project of a user",
+        title: "the crates that others can depend on, as packages: alone, and from a registry, for each version of Kubernetes",
         needs: &[],
         run: |_| crates::check(),
     },

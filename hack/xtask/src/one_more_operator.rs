@@ -1,9 +1,12 @@
-//! Adds one more operator to a copy of the checkout by the command of the tutorial, makes the tutorial's change to it, and checks that
-//! everything which a change of an operator must pass accepts it.
+//! Adds one more operator to a copy of the checkout by the command of the tutorial, makes the tutorial's change to it, checks that
+//! everything which a change of an operator must pass accepts it, and runs it on a real node.
 
 use std::fs;
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
+use chart::helm::succeeded;
+use cluster::{Cluster, Nodes};
 
 use crate::checkout_copy::CheckoutCopy;
 use crate::report::Outcome;
@@ -22,10 +25,42 @@ const NAME: &str = concat!("sproc", "ket");
 const KIND: &str = concat!("Bicycle", "Part"); // the name of an operator need not be that of its kind
 const PLURAL: &str = concat!("bicycle", "parts");
 
-/// Adds and changes the operator, and runs the checks.
+/// Variables that choose another cluster or another image than [`on_node`] needs.
+const CHOICES: [&str; 4] = ["E2E_IMAGE", "E2E_IP_FAMILY", "E2E_PROFILE", "NEXTEST_RUN_ID"];
+
+/// Adds and changes the operator, runs the checks, and then its end-to-end test.
 pub(crate) fn check() -> Result<Outcome> {
-    checks(&CheckoutCopy::new()?)?; // the next use of the copy undoes the additions
+    let copy = CheckoutCopy::new()?; // the next use of the copy undoes the additions
+    checks(&copy)?;
+    // The test joins this cluster, and so do the tests of later steps.
+    let cluster = match Cluster::shared(Nodes::Real) {
+        Ok(cluster) => cluster,
+        Err(error) => return Ok(Outcome::without(&error)),
+    };
+    let tested = on_node(&copy);
+    installation::uninstall(&cluster)?;
+    let (_, group) = documented()?;
+    let definition = format!("{PLURAL}.{group}");
+    succeeded(&mut cluster.kubectl(["delete", "customresourcedefinition", &definition, "--ignore-not-found"]))?;
+    tested?;
     Ok(Outcome::Passed)
+}
+
+/// Runs the end-to-end test of the operator. The test builds the image of the copy, installs the copy's chart with Helm, and waits
+/// until an object of the new kind has converged.
+fn on_node(copy: &CheckoutCopy) -> Result<()> {
+    eprintln!("its end-to-end test, on a real node");
+    let mut cargo = copy.cargo(workspace::cargo());
+    cargo.args(["test", "--package", "e2e", "--test", "e2e", &format!("{NAME}::")]);
+    cargo.env("CI", "true").env("E2E_CLUSTER", "local").stderr(Stdio::inherit());
+    for choice in CHOICES {
+        cargo.env_remove(choice);
+    }
+    let output = cargo.output().context("could not run cargo")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let has_passed = output.status.success() && said.contains("test result: ok. 1 passed");
+    ensure!(has_passed, "the operator does not run on a node:\n{said}");
+    Ok(())
 }
 
 /// The task in the tutorial and its arguments, for this operator, and the group of its kind.

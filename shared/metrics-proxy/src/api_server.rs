@@ -38,7 +38,7 @@ impl ApiServer {
 impl Reviewer for ApiServer {
     fn token<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>> {
         let audiences = (!self.audiences.is_empty()).then(|| self.audiences.clone());
-        let spec = TokenReviewSpec { token: token.to_owned(), audiences };
+        let spec = TokenReviewSpec { token: text(token), audiences };
         let review = TokenReview { spec, ..TokenReview::default() };
         async move {
             let review = self.tokens.create(&PostParams::default(), &review).await.map_err(failed)?;
@@ -61,6 +61,11 @@ impl Reviewer for ApiServer {
         }
         .boxed()
     }
+}
+
+/// A field with this text. The token of a review is optional in k8s-openapi up to 1.35, so the field is a `String` or an `Option`.
+fn text<T: From<String>>(text: &str) -> T {
+    T::from(text.to_owned())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]

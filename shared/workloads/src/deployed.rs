@@ -27,26 +27,24 @@ pub struct RolloutStrategy {
 
 /// Returns a Deployment of `size` pods of the app. Only a change of `template` restarts them.
 pub fn deployment(name: String, app: &App, size: i32, pace: RolloutStrategy, template: PodTemplateSpec) -> Deployment {
-    Deployment {
-        metadata: app.metadata(name),
-        spec: Some(DeploymentSpec {
-            replicas: Some(size),
-            revision_history_limit: Some(10),
-            progress_deadline_seconds: Some(pace.progress_deadline_seconds),
-            min_ready_seconds: Some(pace.min_ready_seconds).filter(|it| *it > 0),
-            strategy: Some(DeploymentStrategy {
-                type_: Some("RollingUpdate".to_owned()),
-                rolling_update: Some(RollingUpdateDeployment {
-                    max_surge: Some(pace.max_surge),
-                    max_unavailable: Some(pace.max_unavailable),
-                }),
+    let spec = DeploymentSpec {
+        replicas: Some(size),
+        revision_history_limit: Some(10),
+        progress_deadline_seconds: Some(pace.progress_deadline_seconds),
+        min_ready_seconds: Some(pace.min_ready_seconds).filter(|it| *it > 0),
+        strategy: Some(DeploymentStrategy {
+            type_: Some("RollingUpdate".to_owned()),
+            rolling_update: Some(RollingUpdateDeployment {
+                max_surge: Some(pace.max_surge),
+                max_unavailable: Some(pace.max_unavailable),
             }),
-            selector: app.label_selector(),
-            template,
-            paused: None,
         }),
-        status: None,
-    }
+        selector: app.label_selector(),
+        template,
+        paused: None,
+    };
+    // The spec is optional in k8s-openapi up to 1.36. The conversion serves both forms.
+    Deployment { metadata: app.metadata(name), spec: spec.into(), status: None }
 }
 
 /// Returns a Service for the app's pods. It targets their port by name, so the pods may use another port number.

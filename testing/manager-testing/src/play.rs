@@ -1,7 +1,10 @@
 //! Helpers of [`World`] and [`InMemory`] that play the other controllers of a cluster, and that wait for the operator's reaction.
 
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Pod},
+    api::{
+        apps::v1::{Deployment, DeploymentSpec},
+        core::v1::Pod,
+    },
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::core::object::HasStatus;
@@ -23,7 +26,7 @@ impl World {
     pub async fn until_deployment(&self, name: &str, replicas: i32) -> Deployment {
         self.until(&format!("Deployment {name} with {replicas} replicas"), async || {
             let deployment: Deployment = self.get(name).await?;
-            (deployment.spec.as_ref()?.replicas == Some(replicas)).then_some(deployment)
+            (spec(&deployment)?.replicas == Some(replicas)).then_some(deployment)
         })
         .await
     }
@@ -69,7 +72,7 @@ impl World {
 
     /// Plays the `ReplicaSet` controller: creates a pod from the Deployment's template.
     pub async fn make_pod(&self, deployment: &Deployment, name: &str) {
-        let template = deployment.spec.as_ref().map(|spec| &spec.template).expect("a template");
+        let template = &spec(deployment).expect("a spec").template;
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template.metadata, "spec": template.spec});
         pod["metadata"]["name"] = json!(name);
         self.create::<Pod>(pod).await;
@@ -116,6 +119,11 @@ impl InMemory {
             "status": {"phase": "Pending", "conditions": conditions.iter().map(condition).collect::<Vec<_>>()},
         }));
     }
+}
+
+/// The spec of a Deployment. It is optional in k8s-openapi up to 1.36. The conversion serves both forms.
+fn spec(deployment: &Deployment) -> Option<&DeploymentSpec> {
+    (&deployment.spec).into()
 }
 
 /// The condition of this type in the object's status.

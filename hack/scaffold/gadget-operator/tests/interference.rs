@@ -13,6 +13,7 @@ impl Story for Example {
         &GadgetOperator
     }
 
+    /// The object, as a user creates it.
     fn object(&self) -> Value {
         json!({
             "apiVersion": "shop.example.com/v1alpha1", "kind": "Gadget", "metadata": {"name": "example"},
@@ -20,10 +21,12 @@ impl Story for Example {
         })
     }
 
+    /// Merge patches that a user sends one after the other.
     fn changes(&self) -> Vec<Value> {
         vec![json!({"spec": {"text": "two"}})]
     }
 
+    /// A merge patch that another user sends in between.
     fn other_change(&self) -> Value {
         json!({"spec": {"text": "three"}})
     }
@@ -32,6 +35,7 @@ impl Story for Example {
         &["configmaps"]
     }
 
+    /// A merge patch by which another client changes a child. The operator must revert it.
     fn damage(&self, _: &str) -> Option<Value> {
         Some(json!({"data": {"text": "from another client"}}))
     }

@@ -1,5 +1,5 @@
-//! Simulates random worlds, and checks the final state of each object. The judge follows the specification and uses none of the
-//! operator's code.
+//! Simulates random worlds: users, faults and other clients change objects at random, in simulated time. In the end, `judge` checks
+//! each object. It follows the specification and uses none of the operator's code.
 
 use std::time::Duration;
 
@@ -35,20 +35,24 @@ impl Subject for Example {
         &["configmaps"]
     }
 
+    /// A spec that a user may write.
     fn spec(&self, _: &str, rng: &mut Rng) -> Value {
         json!({"text": format!("text {}", rng.u8(..4))})
     }
 
+    /// A merge patch by which another client changes a child. The operator must revert it.
     fn damage(&self, _: &str, rng: &mut Rng) -> Option<Value> {
         Some(json!({"data": {"text": format!("damage {}", rng.u8(..4))}}))
     }
 
+    /// Whether the cluster is as the object specifies; otherwise, the error says what differs.
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let app = &"Gadget".to_lowercase();
+        // The operator adopts a ConfigMap that an earlier object of the same name has left, whatever it contains.
         let wanted = Wanted { name, adopts: true, app, children: &[("configmaps", true)], fits: |_, _| true };
         if !wanted.are_there(object, cluster)? {
-            return Ok(());
+            return Ok(()); // the object of another client has the name of the child, and the status reports that
         }
         let child = beside(object, cluster, "configmaps", name).unwrap_or_default();
         let expected = json!({

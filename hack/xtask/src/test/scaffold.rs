@@ -93,7 +93,8 @@ pub(crate) fn from_git() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Installs the project on a real node with its own Makefile, and waits until its sample is ready.
+/// Installs the project on a real node with its own Makefile, waits until its sample is ready, and uses the field that the first
+/// change has added.
 pub(super) fn install() -> Result<Outcome> {
     let cluster = match Cluster::fresh(Nodes::Real) {
         Ok(cluster) => cluster,
@@ -132,6 +133,13 @@ pub(super) fn install() -> Result<Outcome> {
     kubectl(&["apply", "--filename", sample])?;
     kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "--filename", sample])?;
     kubectl(&["get", "bicyclebells,pods", "--all-namespaces"])?;
+    // The program in the image has the change of the tutorial.
+    let child = format!("configmap/{NAME}-sample");
+    let text =
+        |text: &str| kubectl(&["wait", &format!("--for=jsonpath={{.data.text}}={text}"), "--timeout=60s", &child]);
+    text("Hello")?;
+    kubectl(&["patch", "--filename", sample, "--type=merge", "--patch", r#"{"spec": {"times": 2}}"#])?;
+    text("HelloHello")?;
     project_make("undeploy")?;
     kubectl(&["get", "--filename", sample])?; // as the README says, objects stay
     Ok(Outcome::Passed)
