@@ -5,7 +5,6 @@ use std::{fmt::Debug, io::Write, net::TcpStream};
 use cluster::{Cluster, Nodes, Port};
 use example_operators::{banners::Banners, ledgers::Ledgers, tenants::Tenants, tracks::Tracks};
 use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingWebhookConfiguration,
     apps::v1::{DaemonSet, Deployment, StatefulSet},
     core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret, Service, ServiceAccount},
     networking::v1::Ingress,
@@ -151,18 +150,67 @@ async fn banner_follows_its_text_and_its_theme() {
     assert_permitted(&world, operator, &[]);
 }
 
-/// On a cluster of its own, because a webhook configuration applies to a whole cluster. The operator has its own account, and serves
-/// the webhook as in a cluster: behind a Service, with a configuration that it did not write.
+/// An operator that serves its webhook as in a cluster: with its own account, behind a Service, with a configuration that it did not
+/// write. The cluster is its own, because a webhook configuration applies to a whole cluster.
+struct Served {
+    world: World,
+    /// The permissions to serve the webhook.
+    granted: Vec<PolicyRule>,
+    /// Keeps the port of the webhook.
+    _port: Port,
+}
+
+/// The Service of the webhook.
+const SERVICE: &str = "webhooks";
+
+impl Served {
+    async fn start(operator: &'static dyn Operator, binary: &str) -> Option<Self> {
+        let mut world = World::prepare(operator, binary, || Cluster::fresh(Nodes::None)).await?;
+        let port = Port::reserve().expect("a port");
+        let granted = install_webhook(&world, operator, port.number()).await;
+        let (address, service) = (format!("127.0.0.1:{}", port.number()), format!("{}/{SERVICE}", world.namespace));
+        let lifetime = "--webhook-cert-lifetime=9s"; // so that the test sees a renewal
+        world.run(&["--webhook-bind-address", &address, "--webhook-service", &service, lifetime]);
+        Some(Self { world, granted, _port: port })
+    }
+
+    /// Checks that the API server has refused no request, and that the operator has used each permission to serve the webhook.
+    async fn assert_permitted(&self) {
+        let is_renewed = async || (self.world.requests().count("update secrets") > 0).then_some(());
+        self.world.until("the certificate is renewed", is_renewed).await;
+        assert_eq!(self.world.requests().forbidden(), Vec::<&str>::new());
+        assert_eq!(self.world.requests().unused(&self.granted), Vec::<String>::new());
+    }
+}
+
+/// Installs the webhook as the chart does: a configuration that calls a Service, and the derived permissions to serve it, which are
+/// returned. The Service leads to this port of the machine.
+async fn install_webhook(world: &World, operator: &dyn Operator, port: u16) -> Vec<PolicyRule> {
+    let (name, secret) = ("controller-manager", "webhook-server-cert"); // the defaults of the flags
+    let WebhookPermissions { cluster, namespaced } =
+        webhook_permissions(&[operator], name, secret).expect("it has a webhook");
+    world.allow_in_cluster("webhook", &cluster).await;
+    world.allow("webhook", &namespaced).await;
+    // Without a node, the API server reaches no address of a Service. That of an external one it takes as it is.
+    let external = json!({"type": "ExternalName", "externalName": "127.0.0.1"});
+    world.create::<Service>(json!({"metadata": {"name": SERVICE}, "spec": external})).await;
+    for mut wanted in webhook_configurations(&[operator], name, &world.namespace, SERVICE) {
+        for webhook in wanted["webhooks"].as_array_mut().into_iter().flatten() {
+            webhook["clientConfig"]["service"]["port"] = json!(port);
+        }
+        let kind = wanted["kind"].as_str().expect("a kind");
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
+        let api: Api<DynamicObject> = Api::all_with(world.client.clone(), &resource);
+        api.patch(name, &PatchParams::apply("helm"), &Patch::Apply(&wanted)).await.expect("it is accepted");
+    }
+    [cluster, namespaced].concat()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn theme_that_a_banner_shows_cannot_be_deleted() {
     let operator = Box::leak(Box::<Banners>::default());
-    let binary = env!("CARGO_BIN_EXE_banners");
-    let Some(mut world) = World::prepare(operator, binary, || Cluster::fresh(Nodes::None)).await else { return };
-    let port = Port::reserve().expect("a port");
-    let granted = install_webhook(&world, operator, port.number()).await;
-    let (address, service) = (format!("127.0.0.1:{}", port.number()), format!("{}/{SERVICE}", world.namespace));
-    let lifetime = "--webhook-cert-lifetime=9s"; // so that the test sees a renewal
-    world.run(&["--webhook-bind-address", &address, "--webhook-service", &service, lifetime]);
+    let Some(served) = Served::start(operator, env!("CARGO_BIN_EXE_banners")).await else { return };
+    let world = &served.world;
     world.apply(&object("Theme", "dark", &json!({"colour": "black"}))).await;
     world.apply(operator.sample()).await;
 
@@ -177,39 +225,28 @@ async fn theme_that_a_banner_shows_cannot_be_deleted() {
     let collection = themes.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
     let error = collection.expect_err("it is refused").to_string();
     assert!(error.contains(refused), "{error}");
-    assert_namespace_controller_may_delete(&world, "dark");
+    assert_namespace_controller_may_delete(world, "dark");
     let banners: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Banner"));
     banners.delete("door", &DeleteParams::default()).await.expect("it is deleted");
     world.until("the theme is deleted", async || themes.delete("dark", &DeleteParams::default()).await.ok()).await;
-    let is_renewed = async || (world.requests().count("update secrets") > 0).then_some(());
-    world.until("the certificate is renewed", is_renewed).await;
-    assert_eq!(world.requests().forbidden(), Vec::<&str>::new());
-    assert_eq!(world.requests().unused(&granted), Vec::<String>::new());
+    served.assert_permitted().await;
 }
 
-/// The Service of the webhook.
-const SERVICE: &str = "banners";
-
-/// Installs the webhook as the chart does: a configuration that calls a Service, and the derived permissions to serve it, which are
-/// returned. The Service leads to this port of the machine.
-async fn install_webhook(world: &World, operator: &dyn Operator, port: u16) -> Vec<PolicyRule> {
-    let (configuration, secret) = ("controller-manager", "webhook-server-cert"); // the defaults of the flags
-    let WebhookPermissions { cluster, namespaced } =
-        webhook_permissions(&[operator], configuration, secret).expect("it has a webhook");
-    world.allow_in_cluster("webhook", &cluster).await;
-    world.allow("webhook", &namespaced).await;
-    // Without a node, the API server reaches no address of a Service. That of an external one it takes as it is.
-    let external = json!({"type": "ExternalName", "externalName": "127.0.0.1"});
-    world.create::<Service>(json!({"metadata": {"name": SERVICE}, "spec": external})).await;
-    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
-    for mut wanted in webhook_configurations(&[operator], configuration, &world.namespace, SERVICE) {
-        for webhook in wanted["webhooks"].as_array_mut().into_iter().flatten() {
-            webhook["clientConfig"]["service"]["port"] = json!(port);
-        }
-        let apply = PatchParams::apply("helm");
-        configurations.patch(configuration, &apply, &Patch::Apply(&wanted)).await.expect("it is accepted");
-    }
-    [cluster, namespaced].concat()
+#[tokio::test(flavor = "multi_thread")]
+async fn track_that_names_no_deployment_gets_the_one_of_its_name() {
+    let operator = Box::leak(Box::<Tracks>::default());
+    let Some(served) = Served::start(operator, env!("CARGO_BIN_EXE_tracks")).await else { return };
+    let world = &served.world;
+    let nameless = object("Track", "web", &json!({}));
+    world
+        .until("the webhook writes the default", async || {
+            let track = world.try_apply(&nameless).await.ok()?; // refused as long as nothing answers
+            (track.data["spec"]["deployment"] == "web").then_some(())
+        })
+        .await;
+    let named = world.apply(&object("Track", "other", &json!({"deployment": "web"}))).await;
+    assert_eq!(named.data["spec"], json!({"deployment": "web"}));
+    served.assert_permitted().await;
 }
 
 /// The controller that empties a deleted namespace is left out by the condition of the webhook: it may delete what others may not.
