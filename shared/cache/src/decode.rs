@@ -13,7 +13,7 @@ use std::{
 };
 
 use api_errors::panic_message;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
@@ -50,6 +50,11 @@ pub trait Representation: Send + Sync + 'static {
 
     /// Whether two items are the same for reconcilers, so that the change needs no reconcile.
     fn same(old: &Self::Item, new: &Self::Item) -> bool;
+
+    /// The same question about the items of two [`Content::Text`]s. Their resource versions do not count.
+    fn same_texts(_old: &str, _new: &str) -> bool {
+        false
+    }
 }
 
 /// What the cache keeps of an object.
@@ -72,7 +77,7 @@ pub struct Projected<C>(PhantomData<fn() -> C>);
 
 impl<K> Representation for Full<K>
 where
-    K: Scoped + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Scoped + Serialize + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     type Kind = K;
     type Item = K;
@@ -97,6 +102,18 @@ where
 
     fn same(_: &K, _: &K) -> bool {
         false
+    }
+
+    /// Compares what the type holds. A field that it lacks, such as one of the status that another controller writes, is read by no
+    /// reconciler. If it is a field of the spec, the generation changes too.
+    fn same_texts(old: &str, new: &str) -> bool {
+        let held = |text: &str| {
+            let mut object = serde_json::to_value(Self::revive(text)?).ok()?;
+            object["metadata"].as_object_mut()?.remove("resourceVersion");
+            Some(object)
+        };
+        let old = held(old);
+        old.is_some() && old == held(new)
     }
 }
 

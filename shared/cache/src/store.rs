@@ -32,7 +32,7 @@ pub(crate) use progress::WentBack;
 use index::{Indices, Scope};
 use packed::Packer;
 use progress::Progress;
-use sameness::{same, same_but_version};
+use sameness::{same, same_but_version, same_for_readers};
 use slots::{Slot, Slots};
 
 /// The objects of one kind.
@@ -174,7 +174,7 @@ impl<R: Representation> Store<R> {
         if state.gone.contains_key(&decoded.meta.uid) {
             return Ok(None);
         }
-        Ok(state.upsert::<R>(decoded))
+        Ok(state.upsert::<R>(decoded, same_for_readers::<R>))
     }
 
     /// Removes an object after a watch event of its deletion.
@@ -222,7 +222,8 @@ impl<R: Representation> Store<R> {
         let had_version = |slot: &Slot<R::Item>| slot.meta.version == decoded.meta.version;
         let contradicts =
             state.objects.get(&decoded.key).is_some_and(|old| had_version(old) && !same::<R>(old, decoded));
-        let delta = state.upsert::<R>(decoded);
+        // Nearly all answers are to writes of what reconcilers read, so a closer look at the change would be in vain.
+        let delta = state.upsert::<R>(decoded, same_but_version);
         // The watch will not deliver an object that it does not select: that of another operator or tool, which a reconciler has
         // read, or one whose label a policy has changed.
         if state.selection.selects(&decoded.meta)
@@ -307,7 +308,7 @@ impl<R: Representation> Store<R> {
                 slot.meta.version = 0;
             }
         }
-        state.upsert::<R>(decoded)
+        state.upsert::<R>(decoded, same_for_readers::<R>)
     }
 
     /// Completes the list. Returns the objects that it no longer contains, and whether it had older versions of objects than
@@ -348,6 +349,9 @@ pub struct Observation {
     pub contradicts: bool,
 }
 
+/// Whether two texts of an object are the same for reconcilers.
+type SameJson = fn(Option<&str>, Option<&str>) -> bool;
+
 /// The item of a slot that keeps it.
 fn kept_item<I>(slot: &Slot<I>) -> Option<Arc<I>> {
     match &slot.content {
@@ -365,8 +369,9 @@ impl<I> State<I> {
         self.watches.iter_mut().find(|watch| watch.covers(&key.namespace))
     }
 
-    /// Stores the object if it is news. Returns the change if it is of interest to reconcilers.
-    fn upsert<R: Representation<Item = I>>(&mut self, decoded: &Decoded<I>) -> Option<Delta<I>> {
+    /// Stores the object if it is news. Returns the change if it is of interest to reconcilers; for objects that are kept as JSON,
+    /// `same_json` decides that.
+    fn upsert<R: Representation<Item = I>>(&mut self, decoded: &Decoded<I>, same_json: SameJson) -> Option<Delta<I>> {
         let key = &decoded.key;
         let item = match &decoded.item {
             Ok(item) => item,
@@ -379,7 +384,7 @@ impl<I> State<I> {
         let old = self.objects.get(key);
         let changed = old.is_none_or(|old| match &old.content {
             Content::Text(text) => {
-                old.meta.uid != decoded.meta.uid || !same_but_version(text.text().as_deref(), decoded.text.as_deref())
+                old.meta.uid != decoded.meta.uid || !same_json(text.text().as_deref(), decoded.text.as_deref())
             }
             Content::Item(..) => !same::<R>(old, decoded),
         });

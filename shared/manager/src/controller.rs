@@ -182,8 +182,10 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     }
 
     fn source_of_children<C: Child>(mut self, note: fn(&mut Caches, &Arc<InformerHealth>)) -> Self {
+        // Clusters that enforce owner references (OpenShift does) require `delete` of a client that changes those of an object, as
+        // an adoption does, also if the operator deletes no such child.
         self.rules.push(Permission::on::<C>(&["get", "list", "watch", "create", "patch", "delete"]));
-        // Clusters that enforce owner references (OpenShift does) require this permission for `blockOwnerDeletion`.
+        // They require this permission for `blockOwnerDeletion`.
         self.rules.push(Permission::on::<K>(&["update"]).subresource("finalizers"));
         self.children.push(C::kind(&()).into_owned());
         self.sources.push(Box::new(move |wiring| {

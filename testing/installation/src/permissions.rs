@@ -98,13 +98,15 @@ const RARELY_USED: &[(&str, &str)] = &[
         "* servicemonitors.monitoring.coreos.com",
         "the suite's cluster has no Prometheus operator, which defines the kind",
     ),
-    ("delete deployments.apps", CHILDREN),
+    (
+        "delete deployments.apps",
+        "clusters that restrict owner references, such as OpenShift, require it of a client that adopts a child",
+    ),
     ("get *", "for a read where the cache is not sufficient, such as after a conflict"),
     ("patch events.events.k8s.io", "an event that repeats within six minutes becomes a series"),
-    ("patch jobs.batch", CHILDREN),
+    ("patch jobs.batch", "granted for every kind of children; a run is created once, and never changed"),
     ("update */finalizers", "clusters that restrict blockOwnerDeletion, such as OpenShift, require it"),
 ];
-const CHILDREN: &str = "granted for every kind of children; these are created once and deleted with their owner";
 
 /// The reason why the permission is granted although no request of this run used it.
 fn reason(permission: &Permission) -> Option<&'static str> {

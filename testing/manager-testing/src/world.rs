@@ -379,6 +379,24 @@ impl World {
         let bindings = self.api::<RoleBinding>();
         bindings.patch(name, &apply, &Patch::Apply(&binding)).await.expect("the binding is valid");
     }
+
+    /// Grants the operator more permissions in the whole cluster, by a `ClusterRole` and a binding. Their name is that of the namespace
+    /// with this suffix.
+    pub async fn allow_in_cluster(&self, suffix: &str, rules: &[PolicyRule]) {
+        let (apply, name) = (PatchParams::apply("test").force(), format!("{}-{suffix}", self.namespace));
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
+        });
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        roles.patch(&name, &apply, &Patch::Apply(&role)).await.expect("the role is valid");
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.user}],
+        });
+        let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
+        bindings.patch(&name, &apply, &Patch::Apply(&binding)).await.expect("the binding is valid");
+    }
 }
 
 /// Whether a kind of the operator is cluster-scoped. Such an operator watches the whole cluster.

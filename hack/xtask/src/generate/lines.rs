@@ -7,32 +7,66 @@ use anyhow::{Context as _, Result, ensure};
 use crate::tidy::rust::without_comments;
 use crate::workspace::File;
 
-/// What each operator does, and its file.
-const OPERATORS: &[(&str, &str)] = &[
-    ("CronJob, as in kubebuilder's tutorial", "hack/bench/sketches/src/cron_jobs.rs"),
-    (
-        "Certificate and Issuer, as in cert-manager: a Secret that is renewed in time",
-        "hack/bench/sketches/src/certificates.rs",
-    ),
-    (
-        "namespaces with quotas, accounts, roles and bindings",
-        "shared/manager/examples/example-operators/src/tenants.rs",
-    ),
-    (
-        "a ConfigMap that is served on each node, and under the host of its Ingress; a webhook",
-        "shared/manager/examples/example-operators/src/banners.rs",
-    ),
+/// An operator, and its counterpart on controller-runtime.
+struct Compared {
+    /// What it does.
+    what: &'static str,
+    file: &'static str,
+    peer: Peer,
+}
+
+/// Where an operator on controller-runtime is.
+enum Peer {
+    /// In a file of this repository.
+    File(&'static str),
+    /// Elsewhere: its name and its lines. The page of the book has the command that counts them.
+    Elsewhere(&'static str, usize),
+}
+
+const OPERATORS: &[Compared] = &[
+    Compared {
+        what: "CronJob, as in kubebuilder's tutorial",
+        file: "hack/bench/sketches/src/cron_jobs.rs",
+        peer: Peer::Elsewhere("the tutorial's own", 449),
+    },
+    Compared {
+        what: "Certificate and Issuer, as in cert-manager: a Secret that is renewed in time",
+        file: "hack/bench/sketches/src/certificates.rs",
+        peer: Peer::File("hack/bench/controller-runtime/sketches/certificates/certificates.go"),
+    },
+    Compared {
+        what: "namespaces with quotas, accounts, roles and bindings",
+        file: "shared/manager/examples/example-operators/src/tenants.rs",
+        peer: Peer::File("hack/bench/controller-runtime/sketches/tenants/tenants.go"),
+    },
+    Compared {
+        what: "a ConfigMap that is served on each node, and under the host of its Ingress; a webhook",
+        file: "shared/manager/examples/example-operators/src/banners.rs",
+        peer: Peer::File("hack/bench/controller-runtime/sketches/banners/banners.go"),
+    },
 ];
 
 /// The files of a small operator, in the order in which the tutorial shows them. The first one is the schema.
 const PARTS: &[&str] = &["api.rs", "desired.rs", "status.rs", "controller.rs", "operator.rs", "lib.rs", "main.rs"];
 
-/// The table of the operators with their lines of code.
+/// The table of the operators with their lines of code, beside those of their counterparts.
 pub(super) fn table(files: &[File]) -> Result<String> {
-    let mut table = "| operator | file | lines |\n|---|---|---:|\n".to_owned();
-    for (operator, path) in OPERATORS {
-        let file = files.iter().find(|file| file.path == *path).with_context(|| format!("{path} does not exist"))?;
-        writeln!(table, "| {operator} | `{path}` | {} |", count(&file.text))?;
+    let text = |path: &str| {
+        let file = files.iter().find(|file| file.path == path);
+        file.map(|file| &*file.text).with_context(|| format!("{path} does not exist"))
+    };
+    let mut table = "| operator | file | lines | on controller-runtime | lines | ratio |\n\
+                     |---|---|---:|---|---:|---:|\n"
+        .to_owned();
+    for Compared { what, file, peer } in OPERATORS {
+        let lines = count(text(file)?);
+        let (name, peers) = match peer {
+            Peer::File(path) => (format!("`{path}`"), count_go(text(path)?)),
+            Peer::Elsewhere(name, lines) => ((*name).to_owned(), *lines),
+        };
+        let hundredths = (100 * lines + peers / 2).checked_div(peers).unwrap_or_default();
+        let (whole, part) = (hundredths / 100, hundredths % 100);
+        writeln!(table, "| {what} | `{file}` | {lines} | {name} | {peers} | {whole}.{part:02} |")?;
     }
     Ok(table)
 }
@@ -67,6 +101,17 @@ fn count(rust: &str) -> usize {
     count
 }
 
+/// The same number for a Go file whose comments have lines of their own.
+fn count_go(go: &str) -> usize {
+    let (mut count, mut is_import) = (0, false);
+    for line in go.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")) {
+        is_import |= line == "import (";
+        count += usize::from(!is_import);
+        is_import &= line != ")";
+    }
+    count
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,14 +126,29 @@ mod tests {
     }
 
     #[test]
+    fn blank_lines_comments_and_imports_of_go_do_not_count() {
+        let go = "// Package a does b.\npackage a\n\nimport (\n\t\"b\"\n)\n\n// c\nvar d = (1) // e\n\nfunc f() {\n\t// g\n}\n";
+        assert_eq!(count_go(go), 4);
+    }
+
+    #[test]
     fn table_has_the_lines_of_each_file() {
-        let files = OPERATORS.iter().map(|(_, path)| File { path: (*path).to_owned(), text: "fn a() {}\n".to_owned() });
-        let mut files: Vec<File> = files.collect();
-        let table_of =
-            |files: &[File]| table(files).map(|table| table.lines().filter(|it| it.ends_with("| 1 |")).count());
-        assert_eq!(table_of(&files).unwrap(), OPERATORS.len());
-        files.pop();
-        assert!(table(&files).is_err());
+        let mut files = Vec::new();
+        for Compared { file, peer, .. } in OPERATORS {
+            files.push(File { path: (*file).to_owned(), text: "fn a() {}\n".to_owned() });
+            if let Peer::File(path) = peer {
+                files.push(File { path: (*path).to_owned(), text: "package a\n\nfunc a() {\n}\n".to_owned() });
+            }
+        }
+        let made = table(&files).unwrap();
+        let here = made.lines().filter(|line| line.ends_with("| 3 | 0.33 |") && line.contains("` | 1 | `")).count();
+        assert_eq!(here, files.len() - OPERATORS.len(), "{made}");
+        assert!(made.contains("| 1 | the tutorial's own | 449 | 0.00 |"), "{made}");
+        for left_out in 0..files.len() {
+            let mut others = files.clone();
+            let removed = others.remove(left_out);
+            assert!(table(&others).is_err(), "without {}", removed.path);
+        }
     }
 
     #[test]

@@ -32,6 +32,11 @@ pub(super) fn same_but_version(old: Option<&str>, new: Option<&str>) -> bool {
     old.is_some() && old == without_version(new)
 }
 
+/// Whether a change that another client made needs no reconcile: only the version has changed, or what no reconciler reads.
+pub(super) fn same_for_readers<R: Representation>(old: Option<&str>, new: Option<&str>) -> bool {
+    same_but_version(old, new) || old.zip(new).is_some_and(|(old, new)| R::same_texts(old, new))
+}
+
 /// Parses an object without `apiVersion` and `kind`: objects in a list may lack them, those of events and answers do not.
 fn json_of(text: Option<&str>) -> Option<serde_json::Value> {
     let mut object: serde_json::Value = serde_json::from_str(text?).ok()?;

@@ -2,11 +2,11 @@
 
 mod restores;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use workloads::DeploymentView;
 
 use super::*;
-use crate::decode::Projected;
+use crate::decode::{Full, Projected};
 use k8s_openapi::api::apps::v1::Deployment;
 use workloads::Live;
 
@@ -83,6 +83,28 @@ fn irrelevant_event_wakes_no_reconciler() {
     assert!(deliver(&store, &object("a", "1", 5, 3)).is_some());
     assert!(deliver(&store, &object("a", "1", 6, 3)).is_none(), "only the version is new");
     assert!(deliver(&store, &object("a", "1", 7, 4)).is_some());
+}
+
+/// Delivers a Deployment `a`, whose JSON the cache keeps, with these annotations and this status. Returns whether it wakes reconcilers.
+fn wakes(store: &Store<Full<Deployment>>, version: u64, annotations: &Value, status: &Value) -> bool {
+    let version = version.to_string();
+    let metadata = json!({"namespace": "default", "name": "a", "uid": "1", "resourceVersion": version, "annotations": annotations});
+    let object = json!({"metadata": metadata, "spec": {"replicas": 3}, "status": status});
+    let decoded = Decoded::read::<Full<Deployment>>(&object.to_string()).expect("a name");
+    store.deliver(0, &decoded).expect("versions grow").is_some()
+}
+
+#[test]
+fn change_of_a_field_that_the_type_lacks_wakes_no_reconciler() {
+    let store = Store::<Full<Deployment>>::default();
+    let (none, note) = (json!({}), json!({"note": "a"}));
+    assert!(wakes(&store, 5, &none, &json!({"replicas": 3})));
+    assert!(!wakes(&store, 6, &none, &json!({"replicas": 3, "theirs": 1})));
+    assert!(store.text(&key("a")).is_some_and(|text| text.contains("theirs")), "it is stored all the same");
+    assert!(!wakes(&store, 7, &none, &json!({"replicas": 3, "theirs": 2})));
+    assert!(wakes(&store, 8, &none, &json!({"replicas": 4, "theirs": 2})));
+    assert!(wakes(&store, 9, &note, &json!({"replicas": 4, "theirs": 3})));
+    assert!(!wakes(&store, 10, &note, &json!({"replicas": 4})));
 }
 
 #[test]

@@ -4,26 +4,38 @@ use std::collections::BTreeSet;
 
 use http::{HeaderMap, header::WARNING};
 use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
 
-use crate::metrics::Metrics;
+use crate::{events::cut, metrics::Metrics};
 
 /// The number of different warnings to log. A warning may contain the name of an object, and there may be many of these.
 const LOGGED: usize = 100;
+/// The longest text of a warning in the log, in bytes. The API server cuts its own ones at 4 KiB; those of others have no limit.
+const LONGEST: usize = 1_024;
+/// What follows the last warning in the log.
+const LAST: &str = " (further warnings are only counted, in operator_api_warnings_total)";
 
-/// The warnings that were logged.
+/// The hashes of the warnings that were logged.
 #[derive(Debug, Default)]
-pub(super) struct Warnings(Mutex<BTreeSet<String>>);
+pub(super) struct Warnings(Mutex<BTreeSet<u64>>);
 
 impl Warnings {
     /// Counts the warnings in these headers, and logs each one that was not logged before.
     pub(super) fn report(&self, headers: &HeaderMap, metrics: &Metrics) {
         for text in headers.get_all(WARNING).iter().filter_map(|header| text(header.to_str().ok()?)) {
             metrics.client_warnings.inc();
-            let mut logged = self.0.lock();
-            if logged.len() < LOGGED && logged.insert(text.clone()) {
-                tracing::warn!(warning = text, "The API server warns");
+            if let Some(warning) = self.line(&text) {
+                tracing::warn!(warning, "The API server warns");
             }
         }
+    }
+
+    /// What to log of a warning; `None` if it was logged before, or if enough others were.
+    fn line(&self, text: &str) -> Option<String> {
+        let mut logged = self.0.lock();
+        let is_new = logged.len() < LOGGED && logged.insert(xxh3_64(text.as_bytes()));
+        let end = if logged.len() == LOGGED { LAST } else { "" };
+        is_new.then(|| format!("{}{end}", cut(text, LONGEST)))
     }
 }
 
@@ -61,7 +73,20 @@ mod tests {
     }
 
     #[test]
-    fn every_warning_is_counted_and_logged_once() {
+    fn each_warning_is_logged_once_and_few_of_many() {
+        let warnings = Warnings::default();
+        assert_eq!(warnings.line("a").as_deref(), Some("a"));
+        assert_eq!((warnings.line("a"), warnings.line("b").as_deref()), (None, Some("b")));
+        let long = warnings.line(&"x".repeat(100 * LONGEST)).expect("it is new");
+        assert!((LONGEST / 2..=LONGEST).contains(&long.len()), "{}", long.len());
+        let lines: Vec<String> = (0..2 * LOGGED).filter_map(|number| warnings.line(&number.to_string())).collect();
+        assert_eq!(lines.len(), LOGGED - 3);
+        let (last, others) = lines.split_last().expect("lines");
+        assert!(last.ends_with(LAST) && !others.iter().any(|line| line.ends_with(LAST)), "{last}");
+    }
+
+    #[test]
+    fn every_warning_is_counted() {
         let (metrics, warnings) = (Metrics::new(&MetricRegistry::default()), Warnings::default());
         let mut headers = HeaderMap::new();
         headers.append(WARNING, HeaderValue::from_static("299 - \"a\""));
@@ -70,11 +95,6 @@ mod tests {
         warnings.report(&headers, &metrics);
         warnings.report(&headers, &metrics);
         assert_eq!(metrics.client_warnings.get(), 4);
-        assert!(warnings.0.lock().iter().eq(["a", "b"]));
-        for number in 0..2 * LOGGED {
-            let value = HeaderValue::from_str(&format!("299 - \"{number}\"")).expect("a header");
-            warnings.report(&HeaderMap::from_iter([(WARNING, value)]), &metrics);
-        }
-        assert_eq!(warnings.0.lock().len(), LOGGED);
+        assert_eq!(warnings.0.lock().len(), 2);
     }
 }

@@ -10,12 +10,12 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use manager::{Action, Context, Error, harness::Harness};
-use model_apiserver::Model;
+use model_apiserver::{Entry, Model};
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
 
 use crate::kit::{
-    TOYS, Toy, change, is_ready, keep, keep_service, keep_unless_zero, model, put, run, until, value, writes,
+    TOYS, Toy, change, is_ready, keep, keep_service, keep_unless_zero, model, put, run, run_as, until, value, writes,
 };
 
 /// How soon the other controller reacts.
@@ -53,12 +53,16 @@ impl Contest {
         self.theirs.take().expect("it runs").abort();
     }
 
+    /// Returns how many times we have written objects of this resource.
+    fn count(&self, resource: &str) -> usize {
+        writes(&self.model).into_iter().filter(|(_, written, _)| written == resource).count()
+    }
+
     /// Returns how many times we write objects of this resource in this time.
     async fn writes_in(&self, time: Duration, resource: &str) -> usize {
-        let count = || writes(&self.model).into_iter().filter(|(_, written, _)| written == resource).count();
-        let before = count();
+        let before = self.count(resource);
         sleep(time).await;
-        count() - before
+        self.count(resource) - before
     }
 
     fn target_port(&self) -> Option<i64> {
@@ -73,8 +77,11 @@ impl Contest {
     async fn is_slowed_down(&self, resource: &str, first: RangeInclusive<usize>, steady: RangeInclusive<usize>) {
         let written = self.writes_in(Duration::from_mins(3), resource).await;
         assert!(first.contains(&written), "in three minutes: {written}");
-        let written = self.writes_in(Duration::from_mins(7), resource).await;
+        let before = self.count(resource);
+        let seconds = growth(Duration::from_mins(7), || self.count(resource)).await;
+        let written = self.count(resource) - before;
         assert!(steady.contains(&written), "in seven more minutes: {written}");
+        assert_a_minute_apart(&seconds);
     }
 
     /// Checks that one event has this reason, and that it was emitted once. Returns its note.
@@ -103,6 +110,26 @@ impl Contest {
         assert!(is_ready(&self.model, "a"), "{:?}", self.reason());
         assert_eq!(self.writes_in(Duration::from_mins(10), resource).await, 0);
     }
+}
+
+/// Looks at a count once a second for this time. Returns the seconds in which it has grown.
+async fn growth(time: Duration, count: impl Fn() -> usize) -> Vec<u64> {
+    let (mut known, mut seconds) = (count(), Vec::new());
+    for second in 0..time.as_secs() {
+        sleep(Duration::from_secs(1)).await;
+        let now = count();
+        if now > known {
+            seconds.push(second);
+        }
+        known = now;
+    }
+    seconds
+}
+
+/// Checks that writes in these seconds are at least a minute apart. A deletion and the create right after it are one write.
+fn assert_a_minute_apart(seconds: &[u64]) {
+    let is_too_close = |pair: &[u64]| (2..60).contains(&(pair[1] - pair[0]));
+    assert!(!seconds.windows(2).any(is_too_close), "{seconds:?}");
 }
 
 fn target_port(model: &Model) -> Option<i64> {
@@ -154,6 +181,39 @@ async fn contested_field_is_restored_at_most_once_a_minute_and_reported_once() {
     sleep(Duration::from_mins(1)).await;
     assert_eq!(contest.target_port(), Some(1), "the last revert stays");
     contest.calms_down_in(Duration::from_mins(3), "services").await;
+}
+
+/// Keeps a Service with another target port, as another release of the operator may.
+async fn keep_their_port(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let port = json!([{"name": "a", "port": toy.spec.size, "protocol": "TCP", "targetPort": THEIRS}]);
+    keep_service(&toy, &context, json!({"spec": {"ports": port}})).await
+}
+
+/// Two managers over one object, both of this runtime. Neither knows that it slows down the other.
+#[tokio::test(start_paused = true)]
+async fn two_managers_that_want_different_values_write_at_most_once_a_minute_each() {
+    let (model, names) = (model(), ["toys", "toys-of-another-release"]);
+    put(&model, &["a"]);
+    let _managers = [run_as(&model, names[0], &[], keep), run_as(&model, names[1], &[], keep_their_port)];
+    let count = |name: &'static str, resource: &'static str| {
+        let model = model.clone();
+        let is_counted = move |it: &&Entry| it.client == name && it.resource == resource && it.verb.writes();
+        move || model.requests().iter().filter(is_counted).count()
+    };
+    sleep(Duration::from_mins(3)).await;
+    let statuses = names.map(|name| count(name, TOYS)());
+    let steady = Duration::from_mins(7);
+    let (ours, theirs) =
+        tokio::join!(growth(steady, count(names[0], "services")), growth(steady, count(names[1], "services")));
+    for seconds in [ours, theirs] {
+        assert_a_minute_apart(&seconds);
+        assert!((6..=7).contains(&seconds.len()), "{seconds:?}");
+    }
+    for (name, before) in names.into_iter().zip(statuses) {
+        let written = count(name, TOYS)() - before;
+        assert!(written <= 7, "{name} wrote the status {written} times");
+    }
+    assert_eq!(ready(&model).expect("a condition")["reason"], "FieldsContested");
 }
 
 /// A number that no earlier call has returned.

@@ -3,7 +3,7 @@
 use std::{hash::Hash, sync::Arc, time::Duration};
 
 use kube::{
-    Api, ResourceExt,
+    Api, CustomResourceExt, ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
 };
 use manager::{Action, Controller, Manager, harness::Harness};
@@ -73,6 +73,16 @@ async fn foreign_write_that_changes_only_managed_fields_wakes_no_object() {
     assert_ne!(toy()["metadata"]["resourceVersion"], version, "it was written");
     assert_eq!(calls.count(), before);
 
+    let version = toy()["metadata"]["resourceVersion"].clone();
+    let mine = json!({
+        "apiVersion": "tests.example.com/v1", "kind": "Toy", "metadata": {"name": "a"},
+        "status": {"observedGeneration": toy()["status"]["observedGeneration"]},
+    });
+    api.patch_status("a", &PatchParams::apply("other").force(), &Patch::Apply(&mine)).await.expect("it is accepted");
+    sleep(5 * MOMENT).await;
+    assert_ne!(toy()["metadata"]["resourceVersion"], version, "its status was written");
+    assert_eq!(calls.count(), before);
+
     let patch = Patch::Merge(json!({"status": {"conditions": [], "lastHandledReconcileAt": "theirs"}}));
     api.patch_status("a", &PatchParams::default(), &patch).await.expect("the API server accepts the patch");
     sleep(5 * MOMENT).await;
@@ -82,7 +92,36 @@ async fn foreign_write_that_changes_only_managed_fields_wakes_no_object() {
     assert_eq!(status["lastHandledReconcileAt"], Value::Null);
 }
 
-/// The operator owns the whole status, so any change of it by another client is a change of a field of ours.
+/// A field that the type of the operator's status lacks is not ours.
+#[tokio::test(start_paused = true)]
+async fn status_field_of_another_controller_wakes_no_object_and_stays() {
+    let (model, calls) = (Model::new(), Calls::default());
+    let mut definition = serde_json::to_value(manager::normalize(&Toy::crd())).expect("JSON");
+    let status = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+    status["properties"]["theirs"] = json!({"type": "integer"});
+    model.install(&definition);
+    put(&model, &["a"]);
+    let _harness = run_without_a_filter(&model, &calls);
+    sleep(20 * MOMENT).await;
+    let toy = || model.object(crate::kit::TOYS, "default", "a").expect("it exists");
+    let (before, ours) = (calls.count(), toy()["status"]["conditions"].clone());
+    assert!(before > 0);
+    let api: Api<Toy> = Api::namespaced(model.client(), "default");
+    let parameters = PatchParams { field_manager: Some("other".to_owned()), ..PatchParams::default() };
+    for theirs in 1..=3 {
+        let patch = Patch::Merge(json!({"status": {"theirs": theirs}}));
+        api.patch_status("a", &parameters, &patch).await.expect("the API server accepts the patch");
+        sleep(5 * MOMENT).await;
+        assert_eq!((&toy()["status"]["theirs"], calls.count()), (&json!(theirs), before));
+    }
+    // A status of ours leaves the field alone.
+    change(&model, "a", 2).await;
+    sleep(5 * MOMENT).await;
+    assert_ne!(toy()["status"]["conditions"], ours);
+    assert_eq!((&toy()["status"]["theirs"], calls.count()), (&json!(3), before + 1));
+}
+
+/// The operator owns all conditions, so any change of them by another client is a change of a field of ours.
 #[tokio::test(start_paused = true)]
 async fn condition_of_another_client_wakes_the_object_once_and_is_removed() {
     let (model, calls) = (model(), Calls::default());

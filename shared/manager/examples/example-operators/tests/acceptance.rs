@@ -1,23 +1,24 @@
 //! The examples on a real API server.
 
-use std::{io::Write, net::TcpStream};
+use std::{fmt::Debug, io::Write, net::TcpStream};
 
 use cluster::{Cluster, Nodes, Port};
 use example_operators::{banners::Banners, ledgers::Ledgers, tenants::Tenants, tracks::Tracks};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
-    core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret, ServiceAccount},
+    core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret, Service, ServiceAccount},
     networking::v1::Ingress,
-    rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
+    rbac::v1::{PolicyRule, Role, RoleBinding},
 };
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
     core::GroupVersionKind,
     discovery::ApiResource,
 };
-use manager::{Operator, permissions};
+use manager::{Operator, WebhookPermissions, permissions, webhook_configurations, webhook_permissions};
 use manager_testing::World;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 fn object(kind: &str, name: &str, spec: &Value) -> String {
@@ -42,7 +43,10 @@ async fn until_says(world: &World, api: &Api<DynamicObject>, name: &str, message
 /// Permissions that the tests need not use, and why they are declared. A `*` matches any text.
 const RARELY_USED: &[(&str, &str)] = &[
     ("get *", "for a read where the cache is not sufficient, such as after a conflict"),
-    ("delete *", "for a child that is no longer wanted; the others go with their owner"),
+    (
+        "delete *",
+        "clusters that restrict owner references, such as OpenShift, require it of a client that adopts a child",
+    ),
     ("update */finalizers", "clusters that restrict blockOwnerDeletion, such as OpenShift, require it"),
     ("* events", "the runtime sends events later than the writes that they report"),
 ];
@@ -64,6 +68,21 @@ fn assert_permitted(world: &World, operator: &dyn Operator, unused: &[&str]) {
     assert!(left.is_empty(), "no request has used {left:?}");
 }
 
+/// Changes a label of a child as another client does, and waits until the operator has put it back.
+async fn puts_back<K>(world: &World, api: &Api<K>, name: &str)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    const LABEL: &str = "app.kubernetes.io/instance";
+    let label = |child: &K| child.labels().get(LABEL).cloned();
+    let ours = label(&api.get(name).await.expect("a child"));
+    assert!(ours.is_some(), "{name} has no label {LABEL}");
+    let patch = Patch::Merge(json!({"metadata": {"labels": {LABEL: "another"}}}));
+    let changed = api.patch(name, &PatchParams::default(), &patch).await.expect("it is accepted");
+    assert_ne!(label(&changed), ours);
+    world.until("the label is put back", async || (label(&api.get(name).await.ok()?) == ours).then_some(())).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_gets_its_children() {
     let operator = Box::leak(Box::<Ledgers>::default());
@@ -83,8 +102,9 @@ async fn ledger_gets_its_children() {
         })
         .await;
     assert_eq!(world.get::<Secret>("books").await.expect("a Secret").data, password);
-    // The test changes neither the Secret nor the claim.
-    assert_permitted(&world, operator, &["patch secrets", "patch persistentvolumeclaims"]);
+    puts_back::<Secret>(&world, &world.api(), "books").await;
+    puts_back::<PersistentVolumeClaim>(&world, &world.api(), "books").await;
+    assert_permitted(&world, operator, &[]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,20 +146,71 @@ async fn banner_follows_its_text_and_its_theme() {
             (set.spec?.min_ready_seconds == Some(5)).then_some(())
         })
         .await;
-    // The test does not change the Service.
-    assert_permitted(&world, operator, &["patch services"]);
+    puts_back::<Service>(&world, &world.api(), "door-page").await;
+    assert_permitted(&world, operator, &[]);
 }
 
-/// On a cluster of its own, because a webhook configuration applies to a whole cluster.
+/// An operator that serves its webhook as in a cluster: with its own account, behind a Service, with a configuration that it did not
+/// write. The cluster is its own, because a webhook configuration applies to a whole cluster.
+struct Served {
+    world: World,
+    /// The permissions to serve the webhook.
+    granted: Vec<PolicyRule>,
+    /// Keeps the port of the webhook.
+    _port: Port,
+}
+
+/// The Service of the webhook.
+const SERVICE: &str = "webhooks";
+
+impl Served {
+    async fn start(operator: &'static dyn Operator, binary: &str) -> Option<Self> {
+        let mut world = World::prepare(operator, binary, || Cluster::fresh(Nodes::None)).await?;
+        let port = Port::reserve().expect("a port");
+        let granted = install_webhook(&world, operator, port.number()).await;
+        let (address, service) = (format!("127.0.0.1:{}", port.number()), format!("{}/{SERVICE}", world.namespace));
+        let lifetime = "--webhook-cert-lifetime=9s"; // so that the test sees a renewal
+        world.run(&["--webhook-bind-address", &address, "--webhook-service", &service, lifetime]);
+        Some(Self { world, granted, _port: port })
+    }
+
+    /// Checks that the API server has refused no request, and that the operator has used each permission to serve the webhook.
+    async fn assert_permitted(&self) {
+        let is_renewed = async || (self.world.requests().count("update secrets") > 0).then_some(());
+        self.world.until("the certificate is renewed", is_renewed).await;
+        assert_eq!(self.world.requests().forbidden(), Vec::<&str>::new());
+        assert_eq!(self.world.requests().unused(&self.granted), Vec::<String>::new());
+    }
+}
+
+/// Installs the webhook as the chart does: a configuration that calls a Service, and the derived permissions to serve it, which are
+/// returned. The Service leads to this port of the machine.
+async fn install_webhook(world: &World, operator: &dyn Operator, port: u16) -> Vec<PolicyRule> {
+    let (name, secret) = ("controller-manager", "webhook-server-cert"); // the defaults of the flags
+    let WebhookPermissions { cluster, namespaced } =
+        webhook_permissions(&[operator], name, secret).expect("it has a webhook");
+    world.allow_in_cluster("webhook", &cluster).await;
+    world.allow("webhook", &namespaced).await;
+    // Without a node, the API server reaches no address of a Service. That of an external one it takes as it is.
+    let external = json!({"type": "ExternalName", "externalName": "127.0.0.1"});
+    world.create::<Service>(json!({"metadata": {"name": SERVICE}, "spec": external})).await;
+    for mut wanted in webhook_configurations(&[operator], name, &world.namespace, SERVICE) {
+        for webhook in wanted["webhooks"].as_array_mut().into_iter().flatten() {
+            webhook["clientConfig"]["service"]["port"] = json!(port);
+        }
+        let kind = wanted["kind"].as_str().expect("a kind");
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
+        let api: Api<DynamicObject> = Api::all_with(world.client.clone(), &resource);
+        api.patch(name, &PatchParams::apply("helm"), &Patch::Apply(&wanted)).await.expect("it is accepted");
+    }
+    [cluster, namespaced].concat()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn theme_that_a_banner_shows_cannot_be_deleted() {
     let operator = Box::leak(Box::<Banners>::default());
-    let binary = env!("CARGO_BIN_EXE_banners");
-    let Some(mut world) = World::prepare(operator, binary, || Cluster::fresh(Nodes::None)).await else { return };
-    make_administrator(&world).await;
-    let port = Port::reserve().expect("a port");
-    let (address, url) = (format!("127.0.0.1:{}", port.number()), format!("https://127.0.0.1:{}", port.number()));
-    world.run(&["--webhook-bind-address", &address, "--webhook-client-url", &url]);
+    let Some(served) = Served::start(operator, env!("CARGO_BIN_EXE_banners")).await else { return };
+    let world = &served.world;
     world.apply(&object("Theme", "dark", &json!({"colour": "black"}))).await;
     world.apply(operator.sample()).await;
 
@@ -154,10 +225,28 @@ async fn theme_that_a_banner_shows_cannot_be_deleted() {
     let collection = themes.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
     let error = collection.expect_err("it is refused").to_string();
     assert!(error.contains(refused), "{error}");
-    assert_namespace_controller_may_delete(&world, "dark");
+    assert_namespace_controller_may_delete(world, "dark");
     let banners: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Banner"));
     banners.delete("door", &DeleteParams::default()).await.expect("it is deleted");
     world.until("the theme is deleted", async || themes.delete("dark", &DeleteParams::default()).await.ok()).await;
+    served.assert_permitted().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn track_that_names_no_deployment_gets_the_one_of_its_name() {
+    let operator = Box::leak(Box::<Tracks>::default());
+    let Some(served) = Served::start(operator, env!("CARGO_BIN_EXE_tracks")).await else { return };
+    let world = &served.world;
+    let nameless = object("Track", "web", &json!({}));
+    world
+        .until("the webhook writes the default", async || {
+            let track = world.try_apply(&nameless).await.ok()?; // refused as long as nothing answers
+            (track.data["spec"]["deployment"] == "web").then_some(())
+        })
+        .await;
+    let named = world.apply(&object("Track", "other", &json!({"deployment": "web"}))).await;
+    assert_eq!(named.data["spec"], json!({"deployment": "web"}));
+    served.assert_permitted().await;
 }
 
 /// The controller that empties a deleted namespace is left out by the condition of the webhook: it may delete what others may not.
@@ -166,19 +255,6 @@ fn assert_namespace_controller_may_delete(world: &World, theme: &str) {
     kubectl.args(["--namespace", &world.namespace, "--as=system:serviceaccount:kube-system:namespace-controller"]);
     let output = kubectl.output().expect("kubectl runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Makes the operator an administrator: outside of a cluster, it writes the webhook configuration itself.
-async fn make_administrator(world: &World) {
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "banners"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": format!("operator:{}", world.namespace),
-        }],
-    });
-    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
-    bindings.patch("banners", &PatchParams::apply("test"), &Patch::Apply(&binding)).await.expect("it is accepted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,10 +292,12 @@ async fn tenant_gets_a_namespace_with_a_quota() {
     let apply = PatchParams::apply("kubectl");
     namespaces.patch(&member, &apply, &Patch::Apply(&namespace)).await.expect("it is accepted");
     until_says(&world, &api, &name, "2 namespaces with 10 pods each").await;
-    // The test changes none of these; the operator itself looks at no pods, but its role allows that.
-    let unchanged = ["namespaces", "resourcequotas", "serviceaccounts", "rolebindings"].map(|it| format!("patch {it}"));
-    let unused: Vec<&str> = unchanged.iter().map(String::as_str).chain(["list pods", "watch pods"]).collect();
-    assert_permitted(&world, &Tenants, &unused);
+    puts_back(&world, &namespaces, &name).await;
+    puts_back(&world, &quotas, &name).await;
+    puts_back(&world, &accounts, &name).await;
+    puts_back(&world, &bindings, &name).await;
+    // The operator itself looks at no pods, but its role allows that.
+    assert_permitted(&world, &Tenants, &["list pods", "watch pods"]);
     namespaces.delete(&member, &DeleteParams::default()).await.expect("it is deleted");
     api.delete(&name, &DeleteParams::default()).await.expect("it is deleted");
 }
