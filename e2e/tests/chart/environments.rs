@@ -1,7 +1,7 @@
 //! Tests of a release on clusters with other rules: users that the cluster chooses, the network of the nodes, two families of
 //! addresses, and a mirror in place of the internet.
 
-use std::{fs, net::IpAddr};
+use std::net::IpAddr;
 
 use cluster::{Access, IpFamily, or_skip};
 use controller_manager::OPERATORS;
@@ -11,7 +11,7 @@ use installation::{
 };
 use serde_json::{Value, json};
 
-use crate::kit::World;
+use crate::kit::{World, processes};
 
 /// A user as a cluster may choose it, from the range of a namespace.
 const USER: u32 = 1_000_650_000;
@@ -47,23 +47,6 @@ fn choose_users(world: &World) {
     });
 }
 
-/// The programs in the containers of the pod with this uid, each with its user.
-fn programs(pod: &str) -> Vec<(String, String)> {
-    let names = [pod.to_owned(), pod.replace('-', "_")];
-    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let of_pod = processes.filter_map(|id| {
-        let text = |file: &str| fs::read_to_string(format!("/proc/{id}/{file}")).ok();
-        let group = text("cgroup")?;
-        let is_in_pod = names.iter().any(|name| group.contains(name.as_str()));
-        let user =
-            text("status")?.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.to_owned();
-        is_in_pod.then_some((text("comm")?.trim().to_owned(), user))
-    });
-    // What starts and holds the containers.
-    let of_runtime = ["pause", "runc", "containerd"];
-    of_pod.filter(|(program, _)| !of_runtime.iter().any(|it| program.starts_with(it))).collect()
-}
-
 #[test]
 fn every_container_runs_as_the_user_that_the_cluster_chooses() {
     let Some(world) = World::drawn(3, installation::fresh_cluster) else { return };
@@ -81,9 +64,7 @@ fn every_container_runs_as_the_user_that_the_cluster_chooses() {
     for namespace in [MANAGER_NAMESPACE, "default"] {
         let pods = world.get(&["pods", "--namespace", namespace, "--field-selector=status.phase=Running"]);
         for pod in pods["items"].as_array().unwrap() {
-            let programs = programs(pod["metadata"]["uid"].as_str().unwrap());
-            assert!(!programs.is_empty(), "no process of {}", pod["metadata"]["name"]);
-            found.extend(programs);
+            found.extend(processes(pod).into_iter().map(|it| (it.program, it.user)));
         }
     }
     let chosen = USER.to_string();

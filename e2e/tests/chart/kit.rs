@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     io::Write as _,
     path::{Path, PathBuf},
     process::Stdio,
@@ -25,7 +26,7 @@ pub(crate) fn seed_without(variable: &str) -> Option<u64> {
 }
 
 /// The number of tests with [`World::drawn`].
-const DRAWN: u64 = 8;
+const DRAWN: u64 = 9;
 
 /// A cluster, and the version of Helm that installs the chart there.
 pub(crate) struct World {
@@ -176,6 +177,33 @@ impl World {
             std::thread::sleep(Duration::from_millis(200));
         }
     }
+}
+
+/// A process in a container of a pod.
+pub(crate) struct Process {
+    pub(crate) id: i32,
+    pub(crate) program: String,
+    /// The number of the user.
+    pub(crate) user: String,
+}
+
+/// The processes on this machine in the containers of the pod, without those that start and hold the containers.
+pub(crate) fn processes(pod: &Value) -> Vec<Process> {
+    let uid = pod["metadata"]["uid"].as_str().unwrap();
+    let names = [uid.to_owned(), uid.replace('-', "_")];
+    let ids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let of_pod = ids.filter_map(|id: i32| {
+        let text = |file: &str| fs::read_to_string(format!("/proc/{id}/{file}")).ok();
+        let group = text("cgroup")?;
+        let is_in_pod = names.iter().any(|name| group.contains(name.as_str()));
+        let user =
+            text("status")?.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.to_owned();
+        is_in_pod.then_some(Process { id, program: text("comm")?.trim().to_owned(), user })
+    });
+    let of_runtime = ["pause", "runc", "containerd"];
+    let processes: Vec<_> = of_pod.filter(|it| !of_runtime.iter().any(|name| it.program.starts_with(name))).collect();
+    assert!(!processes.is_empty(), "no process of {}", pod["metadata"]["name"]);
+    processes
 }
 
 /// An earlier release of the chart, as a package. Its definition of Memcached has no `spec.metrics`.

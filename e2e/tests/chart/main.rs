@@ -6,5 +6,6 @@ mod first;
 mod kit;
 mod lifecycle;
 mod metrics;
+mod policies;
 mod releases;
 mod scopes;

@@ -28,10 +28,21 @@ pub fn annotations() -> Result<String> {
         ("category", json!("integration-delivery")),
         ("crds", block(&kinds)?),
         ("crdsExamples", block(&examples)?),
+        ("images", block(&images())?),
     ] {
         text.push_str(&line(&format!("artifacthub.io/{key}"), &value));
     }
     Ok(text)
+}
+
+/// The images of the operators' pods and of the samples, for a mirror: what `controller-manager images` prints. A release adds its own.
+fn images() -> Vec<Value> {
+    let entry = |image: String| {
+        let last = image.rsplit('/').next().unwrap_or_default();
+        let name = last.split([':', '@']).next().unwrap_or_default();
+        json!({"name": name, "image": image})
+    };
+    manager::images(OPERATORS).into_iter().map(entry).collect()
 }
 
 /// The annotation with links to the project; nothing while it has no public address.

@@ -14,15 +14,19 @@ const KINDS: [&str; 6] = ["Added", "Changed", "Deprecated", "Removed", "Fixed", 
 pub(crate) fn annotated(chart: &str, plan: &Plan, notes: &str, index: &Digest) -> Result<String> {
     let platforms: Vec<_> = plan.platforms.iter().map(ToString::to_string).collect();
     let image = format!("{}:{}@{index}", plan.image(), plan.version);
-    let images = json!([{"name": "controller-manager", "image": image, "platforms": platforms}]);
+    let mut images = vec![json!({"name": "controller-manager", "image": image, "platforms": platforms})];
+    let mut described: Value = serde_saphyr::from_str(chart).context("Chart.yaml")?;
+    let annotations = described["annotations"].as_object_mut().context("Chart.yaml has no annotations")?;
+    if let Some(others) = annotations.get("artifacthub.io/images").and_then(Value::as_str) {
+        let others: Vec<Value> = serde_saphyr::from_str(others).context("artifacthub.io/images")?;
+        images.extend(others); // those of the operators' pods
+    }
     let prerelease = !plan.version.pre.is_empty();
     let mut ours = json!({
         "artifacthub.io/changes": yaml(&changes(notes))?,
-        "artifacthub.io/images": yaml(&images)?,
+        "artifacthub.io/images": yaml(&json!(images))?,
         "artifacthub.io/prerelease": prerelease.to_string(),
     });
-    let mut described: Value = serde_saphyr::from_str(chart).context("Chart.yaml")?;
-    let annotations = described["annotations"].as_object_mut().context("Chart.yaml has no annotations")?;
     annotations.append(ours.as_object_mut().context("these are annotations")?);
     yaml_text(&described)
 }

@@ -135,9 +135,9 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "installations",
-        title: "two releases in one cluster, another topology, a failed helm test, and clusters that choose users, share the network of the nodes, have both families of addresses or no registry but a mirror",
+        title: "two releases in one cluster, another topology, a failed helm test, and clusters that choose users, share the network of the nodes, have both families of addresses, no registry but a mirror, or enforce NetworkPolicies",
         needs: &["tools", "cluster"],
-        run: |_| whole("INSTALLATIONS", "package(e2e) & binary(chart) & test(/^(releases|environments)::/)"),
+        run: |_| whole("INSTALLATIONS", "package(e2e) & binary(chart) & test(/^(releases|environments|policies)::/)"),
     },
     Step {
         name: "reproducible",

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     net::TcpListener,
     process::{Command, Output, Stdio},
 };
@@ -119,6 +120,18 @@ fn images_lists_defaults_of_the_operators_and_images_of_their_samples() {
         assert!(images.contains(&name), "{images:?}");
     }
     assert!(images.iter().any(|image| image.contains("nginx-unprivileged")), "{images:?}");
+}
+
+/// Without the image of the operators at hand, `helm show chart` prints the list.
+#[test]
+fn chart_names_the_images_that_the_binary_prints() {
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/operators/Chart.yaml");
+    let chart: Value = serde_saphyr::from_str(&fs::read_to_string(chart).expect("a chart")).expect("YAML");
+    let list = chart["annotations"]["artifacthub.io/images"].as_str().expect("a list");
+    let list: Vec<Value> = serde_saphyr::from_str(list).expect("YAML");
+    let named: Vec<&str> = list.iter().map(|entry| entry["image"].as_str().expect("an image")).collect();
+    let printed = String::from_utf8(run(&["images"]).stdout).expect("text");
+    assert_eq!(named, printed.lines().collect::<Vec<_>>());
 }
 
 fn first_word(text: &str) -> String {

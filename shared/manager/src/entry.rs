@@ -287,8 +287,9 @@ fn print_images(operators: &[&'static dyn Operator], _: &ArgMatches) -> Result<(
     Ok(())
 }
 
-/// The defaults of the flags whose name ends with `image`, the images of the samples, and those that the operators name.
-fn images(operators: &[&'static dyn Operator]) -> BTreeSet<String> {
+/// The images that `images` prints: the defaults of the flags whose name ends with `image`, the images of the samples, and those that
+/// the operators name.
+pub fn images(operators: &[&'static dyn Operator]) -> BTreeSet<String> {
     let mut images = BTreeSet::new();
     for operator in operators {
         let flags = operator.args(Command::new("run"));

@@ -70,7 +70,7 @@ pub use controller::{
     Action, Controller, ControllerBuilder, DeclaredController, Deletion, Finalize, Objects, Reconcile,
 };
 pub use crd::{CATEGORY, normalize, printed};
-pub use entry::{command, main, reference};
+pub use entry::{command, images, main, reference};
 pub use error::{Error, Request, Retry};
 pub use events::{Event, EventType};
 /// A condition as it is stored.

@@ -325,23 +325,17 @@ impl Cluster {
     ///
     /// If the work panics.
     pub fn in_network<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let entered = || -> Result<T> {
-            self.enter_network()?;
-            work()
-        };
-        // A thread of its own, because it can never leave the cluster's network again.
-        match std::thread::scope(|scope| scope.spawn(entered).join()) {
-            Ok(done) => done,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        on_thread_in(self.network(), work)
     }
 
-    /// Moves the calling thread into the cluster's network for the rest of its life.
-    fn enter_network(&self) -> Result<()> {
-        let Some(pid) = self.network() else { return Ok(()) };
-        let network = File::open(format!("/proc/{pid}/ns/net")).context("the cluster is gone")?;
-        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-            .context("could not enter the cluster's network")
+    /// Does this work in the network of a pod, and waits for its end. `process` is the id of a process of that pod on this machine.
+    ///
+    /// # Panics
+    ///
+    /// If the work panics.
+    pub fn in_network_of<T: Send>(&self, process: i32, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        self.require(Access::Machine)?;
+        on_thread_in(Some(process), work)
     }
 
     /// The id of a process on this machine that is in the cluster's network.
@@ -475,6 +469,28 @@ impl Drop for Cluster {
             let _ = child.wait(); // reaps the ended process
         }
     }
+}
+
+/// Does this work on a thread in the network of this process, or in that of the caller if there is no process.
+fn on_thread_in<T: Send>(process: Option<i32>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let entered = || -> Result<T> {
+        if let Some(process) = process {
+            enter_network(process)?;
+        }
+        work()
+    };
+    // A thread of its own, because it can never leave the other network again.
+    match std::thread::scope(|scope| scope.spawn(entered).join()) {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Moves the calling thread into the network of this process for the rest of its life.
+fn enter_network(process: i32) -> Result<()> {
+    let network = File::open(format!("/proc/{process}/ns/net")).context("the process is gone")?;
+    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+        .with_context(|| format!("could not enter the network of process {process}"))
 }
 
 /// A unique name for a cluster.

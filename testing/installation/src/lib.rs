@@ -8,6 +8,7 @@ mod install;
 pub mod metrics;
 mod mirror;
 pub mod permissions;
+pub mod policies;
 pub mod prometheus;
 
 pub use backend::{

@@ -150,6 +150,43 @@ fn every_value_has_an_effect() {
     assert!(without.is_empty(), "{without:#?}");
 }
 
+/// The test above finds a value that no template reads. Several templates read each of these, and one of them may forget it.
+#[test]
+fn values_of_all_pods_reach_each_pod_and_each_container() {
+    let pods =
+        |values: &Value| render(values).pods().into_iter().map(|(it, spec)| (it, spec.clone())).collect::<Vec<_>>();
+    for (values, place) in [
+        (json!({"imagePullSecrets": [{"name": "changed"}]}), "/imagePullSecrets/0/name"),
+        (json!({"priorityClassName": "changed"}), "/priorityClassName"),
+        (json!({"nodeSelector": {"a": "changed"}}), "/nodeSelector/a"),
+        (json!({"tolerations": [{"key": "changed"}]}), "/tolerations/0/key"),
+        (json!({"affinity": {"a": "changed"}}), "/affinity/a"),
+        (
+            json!({"topologySpreadConstraints": [{"topologyKey": "changed"}]}),
+            "/topologySpreadConstraints/0/topologyKey",
+        ),
+        (json!({"podSecurityContext": {"a": "changed"}}), "/securityContext/a"),
+    ] {
+        let pods = pods(&values);
+        assert_eq!(pods.len(), 3, "of the operators, the booking server and the test");
+        for (owner, spec) in pods {
+            assert_eq!(spec.pointer(place), Some(&json!("changed")), "{owner}: {values}");
+        }
+    }
+    for (values, place, wanted) in [
+        (json!({"image": {"pullPolicy": "Never"}}), "/imagePullPolicy", "Never"),
+        (json!({"securityContext": {"a": "changed"}}), "/securityContext/a", "changed"),
+    ] {
+        for (owner, spec) in pods(&values) {
+            for container in spec["containers"].as_array().unwrap() {
+                assert_eq!(container.pointer(place), Some(&json!(wanted)), "{owner}: {} {values}", container["name"]);
+            }
+        }
+    }
+    let text = render(&json!({"telemetry": {"logFormat": "text"}})).text;
+    assert_eq!(text.matches("--log-format=text").count(), 2, "of the operators and of the booking server");
+}
+
 /// A user may have commented out all keys of a group, and YAML reads the rest as null.
 #[test]
 fn a_group_that_is_null_has_its_defaults() {

@@ -15,6 +15,34 @@ fn network_policy_admits_container_ports() {
 }
 
 #[test]
+fn another_port_holds_in_each_place() {
+    for kind in ["metrics-proxy", "kube-rbac-proxy", "builtin"] {
+        let metrics = json!({"port": 7443, "proxy": {"kind": kind}, "prometheusScrapeAnnotations": true});
+        let webhooks = json!({"port": 7444});
+        let rendered = render(&json!({"metrics": metrics, "webhooks": webhooks, "networkPolicy": {"enabled": true}}));
+        for default in ["8443", "9443"] {
+            let line = rendered.text.lines().find(|line| line.contains(default));
+            assert_eq!(line, None, "{kind}");
+        }
+        let pod = &of_manager(&rendered, "Deployment")["spec"]["template"]["spec"];
+        let named: Vec<_> = deep(pod, "ports").into_iter().flat_map(|ports| ports.as_array().unwrap()).collect();
+        for (name, port) in [("metrics", 7443), ("webhooks", 7444)] {
+            assert!(named.contains(&&json!({"name": name, "containerPort": port})), "{kind}: {named:?}");
+            assert!(
+                deep(pod, "args").iter().any(|args| args.to_string().contains(&format!(":{port}\""))),
+                "{kind}: {name}"
+            );
+        }
+        let ingress = &of_manager(&rendered, "NetworkPolicy")["spec"]["ingress"];
+        let admitted: Vec<_> = deep(ingress, "port").into_iter().filter_map(Value::as_i64).collect();
+        assert_eq!(admitted, [8081, 7444, 7443], "{kind}");
+        let service = rendered.object("Service", "operators-controller-manager-metrics").unwrap();
+        assert_eq!(service["spec"]["ports"][0]["port"], 7443, "{kind}");
+        assert_eq!(service["metadata"]["annotations"]["prometheus.io/port"], "7443", "{kind}");
+    }
+}
+
+#[test]
 fn on_the_nodes_network_a_pod_stops_before_its_replacement_starts() {
     let strategy = |values: Value| of_manager(&render(&values), "Deployment")["spec"]["strategy"].clone();
     let in_place = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});

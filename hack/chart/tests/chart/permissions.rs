@@ -53,6 +53,23 @@ fn watch_namespaces_limit_watches_and_permissions() {
     assert!(without(json!({"webhooks": {"enabled": false}, "metrics": {"enabled": false}})).is_empty());
 }
 
+/// Broken webhooks could otherwise block their own repair.
+#[test]
+fn webhooks_check_neither_the_namespace_of_the_release_nor_kube_system() {
+    let own = json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]});
+    let rendered = render(&json!({"webhooks": {"namespaceSelector": own, "failurePolicy": "Ignore"}}));
+    let configurations = json!(rendered.of("ValidatingWebhookConfiguration").collect::<Vec<_>>());
+    let selectors = deep(&configurations, "namespaceSelector");
+    assert!(selectors.len() > 1, "{configurations}");
+    let names = json!([NAMESPACE, "kube-system"]);
+    let left_out = json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": names});
+    for selector in selectors {
+        assert_eq!(selector["matchLabels"], own["matchLabels"]);
+        assert_eq!(selector["matchExpressions"], json!([own["matchExpressions"][0], left_out]));
+    }
+    assert!(deep(&configurations, "failurePolicy").into_iter().all(|policy| policy == "Ignore"), "{configurations}");
+}
+
 #[test]
 fn namespaces_can_be_selected_by_labels() {
     let labels = json!({"team": "x", "env": "test"});

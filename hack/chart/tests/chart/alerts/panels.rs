@@ -1,7 +1,10 @@
-//! Tests of what the panels of gauges show of several replicas. Each replica exports the gauges of all objects, so a plain sum
-//! counts every object once for each replica.
+//! Tests of what the panels and the variables show. Each replica exports the gauges of all objects, so a plain sum counts every object
+//! once for each replica.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -59,20 +62,23 @@ fn pattern_of_all(variable: &Value) -> &str {
     }
 }
 
+/// The query if each variable has the value `All`.
+fn of_all(variables: &[Value], query: &str) -> String {
+    variables.iter().fold(query.to_owned(), |query, variable| {
+        query.replace(&format!("${}", variable["name"].as_str().unwrap()), pattern_of_all(variable))
+    })
+}
+
 /// The queries of each panel that reads gauges: the others read ranges of counters.
 fn queries(dashboard: &Value) -> BTreeMap<String, Vec<String>> {
     let variables = dashboard["templating"]["list"].as_array().unwrap();
-    let of_all = |query: &&str| {
-        variables.iter().fold((*query).to_owned(), |query, variable| {
-            query.replace(&format!("${}", variable["name"].as_str().unwrap()), pattern_of_all(variable))
-        })
-    };
     let mut panels = BTreeMap::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         let targets = panel["targets"].as_array().into_iter().flatten();
         let queries: Vec<_> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
         if queries.iter().any(|query| !query.contains("[$__rate_interval]")) {
-            panels.insert(panel["title"].as_str().unwrap().to_owned(), queries.iter().map(of_all).collect());
+            let queries = queries.iter().map(|query| of_all(variables, query)).collect();
+            panels.insert(panel["title"].as_str().unwrap().to_owned(), queries);
         }
     }
     panels
@@ -82,19 +88,108 @@ fn counts<T>(panels: &BTreeMap<String, Vec<T>>) -> BTreeMap<&str, usize> {
     panels.iter().map(|(title, of_queries)| (title.as_str(), of_queries.len())).collect()
 }
 
+/// The file with the series and the samples of the tests.
+fn tests() -> Tests {
+    let text = fs::read_to_string(chart::folder().join("observability/tests/panels.yaml")).unwrap();
+    serde_saphyr::from_str(&text).unwrap()
+}
+
+/// Evaluates these expressions for the series.
+///
+/// # Panics
+///
+/// If promtool finds other samples.
+fn evaluate(series: &[Series], expressions: &[Value]) {
+    let tests = json!({"rule_files": [], "evaluation_interval": "1m", "tests": [{
+        "interval": "1m",
+        "input_series": scraped(series),
+        "promql_expr_test": expressions,
+    }]});
+    promtool_accepts(&json!({"groups": []}), &tests);
+}
+
 #[test]
 fn panels_count_each_object_once_however_many_replicas_export_it() {
-    let text = fs::read_to_string(chart::folder().join("observability/tests/panels.yaml")).unwrap();
-    let Tests { series, panels } = serde_saphyr::from_str(&text).unwrap();
+    let Tests { series, panels } = tests();
     let rendered = observed(&json!({}));
     let queries = queries(&dashboard(&rendered).1);
     assert_eq!(counts(&queries), counts(&panels), "each panel of gauges must have a test, with samples for each query");
     let pairs = queries.values().flatten().zip(panels.values().flatten());
     let check = |(query, samples)| json!({"expr": query, "eval_time": "0m", "exp_samples": samples});
-    let tests = json!({"rule_files": [], "evaluation_interval": "1m", "tests": [{
-        "interval": "1m",
-        "input_series": scraped(&series),
-        "promql_expr_test": pairs.map(check).collect::<Vec<Value>>(),
-    }]});
-    promtool_accepts(&json!({"groups": []}), &tests);
+    evaluate(&series, &pairs.map(check).collect::<Vec<_>>());
+}
+
+/// What each variable offers for the series of the tests, in the order of the dashboard.
+const OPTIONS: [(&str, &[&str]); 4] = [
+    ("cluster", &["one", "two"]),
+    ("namespace", &["operators-system"]),
+    ("job", &["operators-controller-manager-metrics"]),
+    ("kind", &["Memcached"]),
+];
+
+#[test]
+fn variables_offer_what_the_operators_export() {
+    let rendered = observed(&json!({}));
+    let (_, dashboard) = dashboard(&rendered);
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let of_metrics: Vec<_> = variables.iter().filter(|variable| variable["type"] == "query").collect();
+    assert_eq!(of_metrics.len(), OPTIONS.len());
+    let check = |(variable, (name, options)): (&&Value, &(&str, &[&str]))| {
+        assert_eq!(variable["name"], *name);
+        let query = of_all(variables, variable["query"]["query"].as_str().unwrap());
+        let listed = query.strip_prefix("label_values(").and_then(|query| query.strip_suffix(')')).unwrap();
+        let (series, label) = listed.rsplit_once(", ").unwrap();
+        let sample = |option: &&str| json!({"labels": format!("{{{name}=\"{option}\"}}"), "value": 1});
+        let samples: Vec<_> = options.iter().map(sample).collect();
+        json!({"expr": format!("group by ({label}) ({series})"), "eval_time": "0m", "exp_samples": samples})
+    };
+    evaluate(&tests().series, &of_metrics.iter().zip(&OPTIONS).map(check).collect::<Vec<_>>());
+}
+
+/// The unit of what a query measures.
+fn unit_of(query: &str) -> &'static str {
+    if query.contains("_seconds_bucket") {
+        "s"
+    } else if query.contains("cpu_seconds_total") {
+        "percentunit"
+    } else if query.contains("requests_total") {
+        "reqps"
+    } else if query.contains("rate(") {
+        "ops"
+    } else if query.contains("_bytes ") {
+        "bytes"
+    } else {
+        "short"
+    }
+}
+
+/// The labels of the series that a query returns: those of its outermost aggregation. An instance has one pod.
+fn labels_of(query: &str) -> BTreeSet<&str> {
+    let quantile = query.strip_prefix("histogram_quantile(").and_then(|rest| rest.split_once(", "));
+    let query = quantile.map_or(query, |(_, aggregation)| aggregation);
+    let by = ["sum by (", "max by ("].iter().find_map(|aggregation| query.strip_prefix(*aggregation));
+    let labels = by.and_then(|rest| rest.split_once(')')).map_or("", |(labels, _)| labels);
+    labels.split(", ").filter(|label| !["", "le", "instance"].contains(label)).collect()
+}
+
+#[test]
+fn units_and_legends_of_panels_suit_their_queries() {
+    let rendered = observed(&json!({}));
+    let (_, dashboard) = dashboard(&rendered);
+    let mut labelled = 0;
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let mut legends = BTreeSet::new();
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let [query, legend] = ["expr", "legendFormat"].map(|key| target[key].as_str().unwrap());
+            let query = query.split_whitespace().collect::<Vec<_>>().join(" ");
+            let place = format!("{}: {query}", panel["title"]);
+            assert_eq!(panel["fieldConfig"]["defaults"]["unit"], unit_of(&query), "{place}");
+            let named: BTreeSet<_> =
+                legend.split("{{").skip(1).filter_map(|part| Some(part.split_once("}}")?.0)).collect();
+            assert_eq!(named, labels_of(&query), "{place}: lines of several series would have the same name, or none");
+            assert!(legends.insert(legend.to_owned()), "{place}: another query has this legend, too");
+            labelled += usize::from(!named.is_empty());
+        }
+    }
+    assert!(labelled > 15, "{labelled}");
 }
