@@ -148,9 +148,11 @@ impl Outcome {
     /// A row of the table below [`HEAD`](Self::HEAD).
     pub fn row(&self) -> String {
         let Self { attack, target, peak, limit, times, failures, .. } = self;
-        let within = |percent| match times.len() {
-            0 => "never".to_owned(),
-            _ => format!("{} ms", self.percentile(percent).as_millis()),
+        let within = |percent| {
+            if times.is_empty() {
+                return "never".to_owned();
+            }
+            format!("{} ms", self.percentile(percent).as_millis())
         };
         let [half, most] = [50, 99].map(within);
         let (answered, all) = (times.len(), times.len() + failures.len());
