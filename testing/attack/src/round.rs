@@ -147,7 +147,7 @@ impl Outcome {
 
     /// A row of the table below [`HEAD`](Self::HEAD).
     pub fn row(&self) -> String {
-        let Self { attack, target, peak, limit, times, failures, .. } = self;
+        let Self { attack, target, peak, limit, has_ended, times, failures, .. } = self;
         let within = |percent| {
             if times.is_empty() {
                 return "never".to_owned();
@@ -156,8 +156,10 @@ impl Outcome {
         };
         let [half, most] = [50, 99].map(within);
         let (answered, all) = (times.len(), times.len() + failures.len());
-        let (peak, limit) = (peak >> 20, limit >> 20);
-        format!("| `{attack}` | {target} | {peak} of {limit} MiB | {answered} of {all} | {half} | {most} |")
+        // Nothing is known of the memory of a process that has ended.
+        let peak = if *has_ended { "ended, limit".to_owned() } else { format!("{} of", peak >> 20) };
+        let limit = limit >> 20;
+        format!("| `{attack}` | {target} | {peak} {limit} MiB | {answered} of {all} | {half} | {most} |")
     }
 
     /// The head of the table, which is Markdown, so that `README.md` has the output as it is.
@@ -187,8 +189,8 @@ mod tests {
         let row = outcome(&[3, 4, 24]).row();
         assert_eq!(row, "| `slow-heads` | webhooks | 28 of 128 MiB | 3 of 4 | 4 ms | 24 ms |");
         assert!(Outcome::HEAD.lines().all(|line| line.matches('|').count() == row.matches('|').count()));
-        let locked_out = outcome(&[]).row();
-        assert!(locked_out.ends_with("| 0 of 1 | never | never |"), "{locked_out}");
+        let stopped = Outcome { has_ended: true, ..outcome(&[]) }.row();
+        assert!(stopped.ends_with("| ended, limit 128 MiB | 0 of 1 | never | never |"), "{stopped}");
     }
 
     #[test]
