@@ -166,6 +166,69 @@ and the unit.
   {{- end }}
 {{- end -}}
 
+{{/* The chart's own volumes of a unit's pods. Takes the root and the unit. */}}
+{{- define "operators.volumes" -}}
+{{- $root := index . 0 -}}
+{{- $unit := index . 1 -}}
+{{- $bundle := $root.Values.caBundle -}}
+{{- $metrics := $root.Values.metrics -}}
+{{- if or $bundle.configMapName $bundle.secretName }}
+- name: ca-bundle
+  {{- if $bundle.configMapName }}
+  configMap:
+    name: {{ $bundle.configMapName | quote }}
+  {{- else }}
+  secret:
+    secretName: {{ $bundle.secretName | quote }}
+  {{- end }}
+    items:
+      - {key: {{ $bundle.key | quote }}, path: {{ $bundle.key | quote }}}
+{{- end }}
+{{- if and $unit.webhooks $root.Values.webhooks.certManager.enabled }}
+- name: webhook-certificate
+  secret:
+    secretName: {{ $unit.name }}-webhook-certificate
+{{- end }}
+{{- with include "operators.proxyAccount" . }}
+- name: metrics-proxy-token
+  secret:
+    secretName: {{ . | quote }}
+    # The sidecar does not start before the API server has filled in all of them.
+    items:
+      {{- range list "ca.crt" "namespace" "token" }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+{{- end }}
+{{- if and $metrics.enabled (ne $metrics.proxy.kind "none") $metrics.proxy.tls.secretName }}
+- name: metrics-certificate
+  secret:
+    secretName: {{ $metrics.proxy.tls.secretName | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* The chart's own volume mounts of the manager. Takes the root and the unit. */}}
+{{- define "operators.mounts" -}}
+{{- $root := index . 0 -}}
+{{- $unit := index . 1 -}}
+{{- $bundle := $root.Values.caBundle -}}
+{{- $metrics := $root.Values.metrics -}}
+{{- if or $bundle.configMapName $bundle.secretName }}
+- name: ca-bundle
+  mountPath: /certificates/authorities
+  readOnly: true
+{{- end }}
+{{- if and $unit.webhooks $root.Values.webhooks.certManager.enabled }}
+- name: webhook-certificate
+  mountPath: /certificates/webhooks
+  readOnly: true
+{{- end }}
+{{- if and $metrics.enabled (eq $metrics.proxy.kind "builtin") $metrics.proxy.tls.secretName }}
+- name: metrics-certificate
+  mountPath: /certificates/metrics
+  readOnly: true
+{{- end }}
+{{- end -}}
+
 {{/* Scheduling of a pod, and the Secrets for pulling its images. Takes the root and the component. */}}
 {{- define "operators.placement" -}}
 {{- $root := index . 0 -}}

@@ -135,6 +135,26 @@
 {{- $ports = append $ports (int $port) -}}
 {{- end -}}
 
+{{- /* The API server refuses a pod with two volumes of one name, or with two volumes at one path of a container. */}}
+{{- range $unit := include "operators.units" . | fromJsonArray -}}
+{{- $names := list -}}
+{{- range include "operators.volumes" (list $root $unit) | fromYamlArray }}{{ $names = append $names .name }}{{ end -}}
+{{- range $root.Values.extraVolumes -}}
+{{- if has .name $names -}}
+{{- fail (printf "extraVolumes: the pods of %s already have a volume %v, choose another name" $unit.name .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- $paths := list -}}
+{{- range include "operators.mounts" (list $root $unit) | fromYamlArray }}{{ $paths = append $paths .mountPath }}{{ end -}}
+{{- range $root.Values.extraVolumeMounts -}}
+{{- if has .mountPath $paths -}}
+{{- fail (printf "extraVolumeMounts: the manager of %s already has a volume at %v, choose another path" $unit.name .mountPath) -}}
+{{- end -}}
+{{- $paths = append $paths .mountPath -}}
+{{- end -}}
+{{- end -}}
+
 {{- if and .Values.bookingServer.enabled (not (include "operators.hasProvider" .)) -}}
 {{- fail "bookingServer.enabled: no enabled operator uses the booking server; enable one that has a provider" -}}
 {{- end -}}

@@ -1,8 +1,8 @@
 //! `cargo xtask attack`: attacks our own servers on loopback, and measures whether they withstand it.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::report::Outcome;
 use crate::workspace;
@@ -32,6 +32,10 @@ pub(crate) struct Args {
     /// Attack the programs of the image, as a release build, rather than a debug build of their libraries
     #[arg(long)]
     shipped: bool,
+    /// Attack the programs that the checkout in this folder has built for release, with the limits of its chart: those of an earlier
+    /// commit, to compare
+    #[arg(long, value_name = "FOLDER", conflicts_with = "shipped")]
+    checkout: Option<PathBuf>,
     /// Run only the attack of this name, see --list; repeat the flag for several
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -47,9 +51,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let mut build = workspace::cargo();
         build.args(["build", "--release"]).args(SHIPPED.iter().flat_map(|name| ["--package", *name]));
         workspace::run(&mut build, "the programs do not build, see above")?;
+    }
+    if args.shipped || args.checkout.is_some() {
         attack.arg("--release");
     }
-    attack.arg("--").args(flags(args));
+    attack.arg("--").args(flags(args)?);
     Ok(if attack.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -62,18 +68,22 @@ pub(crate) fn nightly() -> Result<Outcome> {
 }
 
 /// The flags of the program `attack`.
-fn flags(args: &Args) -> Vec<String> {
-    let shipped = workspace::root().join("target/release");
+fn flags(args: &Args) -> Result<Vec<String>> {
+    let checkout = match &args.checkout {
+        // The program may run in another folder.
+        Some(folder) => Some(folder.canonicalize().with_context(|| format!("--checkout {}", folder.display()))?),
+        None => args.shipped.then(|| workspace::root().to_owned()),
+    };
     let mut flags: Vec<_> = [
         args.seconds.map(|seconds| format!("--seconds={seconds}")),
         args.minutes.map(|minutes| format!("--minutes={minutes}")),
         args.addresses.map(|addresses| format!("--addresses={addresses}")),
-        args.shipped.then(|| format!("--shipped={}", shipped.display())),
+        checkout.map(|folder| format!("--checkout={}", folder.display())),
         args.list.then(|| "--list".to_owned()),
     ]
     .into_iter()
     .flatten()
     .collect();
     flags.extend(args.only.iter().map(|name| format!("--only={name}")));
-    flags
+    Ok(flags)
 }

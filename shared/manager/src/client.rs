@@ -51,12 +51,22 @@ pub(crate) async fn plain(cluster: &ClusterFlags) -> Result<Client, Error> {
 
 /// Returns a client for the cluster that the flags, the environment or the pod name. Sends nothing yet.
 pub(crate) async fn connect(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Client, Error> {
+    let limit = settings.kube_api_qps.map(|rate| Limit::new(rate, settings.kube_api_burst));
+    connect_with(limit, settings, metrics).await
+}
+
+/// Returns a client for the reviews of those who read metrics. Clients without credentials cause reviews, so these have no part in the
+/// limit of the operators' requests: they neither use it up nor wait for it. The guard of the metrics limits them.
+pub(crate) async fn for_reviews(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Client, Error> {
+    connect_with(None, settings, metrics).await
+}
+
+async fn connect_with(limit: Option<Limit>, settings: &Settings, metrics: &Arc<Metrics>) -> Result<Client, Error> {
     let mut config = config(&settings.cluster).await?;
     config.default_retry = false; // the queue decides about retries
     config.connect_timeout = Some(Duration::from_secs(5));
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let counted = Counted { metrics: metrics.clone(), host: host.into(), warnings: Arc::default() };
-    let limit = settings.kube_api_qps.map(|rate| Limit::new(rate, settings.kube_api_burst));
     let builder = ClientBuilder::try_from(config).map_err(Error::Client)?;
     Ok(builder.with_layer(&layers(counted, limit)).build())
 }

@@ -89,8 +89,7 @@ pub(crate) async fn run(
         None => None,
     };
     let mut signals = Signals::new()?; // before anything starts that has to be shut down in order
-    let connections =
-        Connections { client: client.clone(), clock, random, metrics: metrics.clone(), instance: instance(), elector };
+    let connections = Connections { client, clock, random, metrics: metrics.clone(), instance: instance(), elector };
     let Wired { assembly, tasks: named, events, workers, election, stop, finished } = wire(manager, connections);
 
     let mut tasks = Tasks { set: JoinSet::new() };
@@ -110,9 +109,10 @@ pub(crate) async fn run(
         tasks.serve("probes", listener, probes::routes(Arc::new(probes)), &serving);
     }
     if let Some(listener) = metrics_listener {
-        let routes = metrics_routes(metrics, assembly.clone(), traces);
+        let routes = metrics_routes(metrics.clone(), assembly.clone(), traces);
         let (listener, routes) = if settings.metrics_secure {
-            secure::secure(listener, routes, settings.metrics_cert_dir.as_deref(), client)?
+            let reviews = client::for_reviews(&settings, &metrics).await?;
+            secure::secure(listener, routes, settings.metrics_cert_dir.as_deref(), reviews)?
         } else {
             (listener, routes)
         };

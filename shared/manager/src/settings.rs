@@ -203,7 +203,7 @@ pub struct Settings {
     pub(crate) otlp_endpoint: Option<String>,
 
     /// Limit of requests to the API server per second; no limit if not given, since the API server protects itself. Renewals
-    /// of the lease do not count.
+    /// of the lease and the reviews of --metrics-secure do not count.
     #[arg(long, env = "OPERATOR_KUBE_API_QPS", value_parser = rate, help_heading = "Cluster")]
     pub(crate) kube_api_qps: Option<f64>,
 

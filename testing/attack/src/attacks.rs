@@ -12,6 +12,7 @@ mod huge_bodies;
 mod long_reviews;
 mod made_up_tokens;
 mod ping_flood;
+mod pipelined_tokens;
 mod rapid_resets;
 mod settings_flood;
 mod slow_bodies;
@@ -64,6 +65,7 @@ pub const ATTACKS: &[&Attack] = &[
     &handshake_flood::ATTACK,
     &unfinished_handshakes::ATTACK,
     &made_up_tokens::ATTACK,
+    &pipelined_tokens::ATTACK,
 ];
 
 /// A review of this object.

@@ -23,4 +23,4 @@ mod target;
 pub use attacks::{ATTACKS, Attack};
 pub use program::Programs;
 pub use round::{Outcome, Round, divided};
-pub use target::{Target, serve};
+pub use target::{Target, manage, serve};

@@ -1,7 +1,7 @@
 //! The command line: attacks each target for some seconds, prints the table, and fails if an attack wins.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{ffi::OsStr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Result, ensure};
 use attack::{ATTACKS, Outcome, Programs, Round, Target, divided};
@@ -24,9 +24,10 @@ struct Args {
     /// Addresses that the attackers have together; with 0, they have the address of the honest client
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=250))]
     addresses: u8,
-    /// Attack the programs of the image that are in this folder [default: their libraries, in this program]
+    /// Attack the programs of the image that the checkout in this folder has built for release, with the limits of its chart
+    /// [default: their libraries, in this program]
     #[arg(long, value_name = "FOLDER")]
-    shipped: Option<PathBuf>,
+    checkout: Option<PathBuf>,
     /// Run only the attack of this name, see --list; repeat the flag for several
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -49,6 +50,10 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    // A round starts this program also as the manager.
+    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new("run")) {
+        return attack::manage();
+    }
     let args = Args::parse();
     let ended = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Into::into);
     match ended.and_then(|runtime| runtime.block_on(run(args))) {
@@ -79,8 +84,8 @@ async fn run(args: Args) -> Result<ExitCode> {
     let chosen = ATTACKS.iter().filter(|attack| args.only.is_empty() || args.only.iter().any(|it| it == attack.name));
     let rounds: Vec<_> =
         chosen.flat_map(|attack| attack.targets.iter().map(move |target| (*attack, *target))).collect();
-    let programs = match args.shipped {
-        Some(folder) => Programs::Shipped(folder),
+    let programs = match args.checkout {
+        Some(folder) => Programs::Checkout(folder),
         None => Programs::Libraries(std::env::current_exe()?),
     };
     let each = match args.minutes {

@@ -7,14 +7,19 @@ use serde_json::Value;
 
 use crate::target::Target;
 
-/// The folder of the chart.
+/// The folder of the chart in this checkout.
 pub(crate) fn chart() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/operators")
+    chart_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
 }
 
-/// The memory limit of a target in bytes, as the chart sets it.
-pub(crate) fn limit(target: Target) -> Result<u64> {
-    let values = chart().join("values.yaml");
+/// The folder of the chart in the checkout in this folder.
+pub(crate) fn chart_of(checkout: &Path) -> PathBuf {
+    checkout.join("charts/operators")
+}
+
+/// The memory limit of a target in bytes, as the chart in this folder sets it.
+pub(crate) fn limit(chart: &Path, target: Target) -> Result<u64> {
+    let values = chart.join("values.yaml");
     let text = std::fs::read_to_string(&values).with_context(|| format!("could not read {}", values.display()))?;
     let values: Value = serde_saphyr::from_str(&text).context("values.yaml is not YAML")?;
     let path = target.resources();
@@ -37,7 +42,7 @@ mod tests {
     #[test]
     fn every_target_has_a_limit_and_this_process_has_memory() {
         for target in Target::ALL {
-            assert!(limit(target).expect("a limit") >= 16 << 20, "{target:?}");
+            assert!(limit(&chart(), target).expect("a limit") >= 16 << 20, "{target:?}");
         }
         let [now, peak] = ["VmRSS", "VmHWM"].map(|line| of_process(std::process::id(), line).expect("memory"));
         assert!(now > 0 && peak >= now);

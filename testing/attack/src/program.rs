@@ -27,13 +27,17 @@ const START: Duration = Duration::from_secs(30);
 /// How often to look whether a program listens.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The file in the folder of a program by which it finds its API server.
+const KUBECONFIG: &str = "kubeconfig";
+
 /// Which programs to attack.
 #[derive(Debug, Clone)]
 pub enum Programs {
-    /// The libraries of the servers, in this program, see [`crate::serve`].
+    /// The libraries of the servers, in this program, see [`crate::serve`] and [`crate::manage`].
     Libraries(PathBuf),
-    /// The programs of the image, which are in this folder.
-    Shipped(PathBuf),
+    /// The programs of the image, which the checkout in this folder has built for release. Its chart has their limits of memory and the
+    /// paths of their webhooks.
+    Checkout(PathBuf),
 }
 
 /// A running target. The process ends when this is dropped.
@@ -46,11 +50,25 @@ pub(crate) struct Program {
 }
 
 impl Programs {
+    /// The folder of the chart of the programs.
+    pub(crate) fn chart(&self) -> PathBuf {
+        match self {
+            Self::Libraries(_) => memory::chart(),
+            Self::Checkout(folder) => memory::chart_of(folder),
+        }
+    }
+
     /// Starts a target, and waits until it listens.
     pub(crate) async fn start(&self, target: Target) -> Result<Program> {
         match self {
+            Self::Libraries(binary) if target == Target::BuiltinMetrics => {
+                start_shipped(binary, target, Requests::of_library(target)).await
+            }
             Self::Libraries(binary) => start_library(binary, target).await,
-            Self::Shipped(folder) => start_shipped(folder, target).await,
+            Self::Checkout(folder) => {
+                let binary = folder.join("target/release").join(target.program());
+                start_shipped(&binary, target, Requests::of_shipped(target, &self.chart())?).await
+            }
         }
     }
 }
@@ -69,61 +87,16 @@ async fn start_library(binary: &Path, target: Target) -> Result<Program> {
     Ok(Program { child, folder, address, requests, _cluster: None })
 }
 
-/// Starts a program of the image with the flags that matter of those in the chart, and an API server for it.
-async fn start_shipped(binaries: &Path, target: Target) -> Result<Program> {
+/// Starts a program with the flags that matter of those in the chart, and an API server for it.
+async fn start_shipped(binary: &Path, target: Target, requests: Requests) -> Result<Program> {
     let folder = tempfile::tempdir()?;
     target::write_certificate(folder.path())?;
     let cluster = ApiServer::start().await?;
-    let kubeconfig = folder.path().join("kubeconfig");
-    cluster.write_kubeconfig(&kubeconfig)?;
+    cluster.write_kubeconfig(&folder.path().join(KUBECONFIG))?;
     let address = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-    let flag = |name: &str, value: &Path| format!("--{name}={}", value.display());
-    let file = |name: &str, file: &str| flag(name, &folder.path().join(file));
-    let (binary, arguments) = match target {
-        Target::Webhooks => (
-            "controller-manager",
-            vec![
-                "run".to_owned(),
-                flag("kubeconfig", &kubeconfig),
-                format!("--webhook-bind-address={address}"),
-                flag("webhook-cert-dir", folder.path()),
-                "--health-probe-bind-address=0".to_owned(),
-                "--metrics-bind-address=127.0.0.1:0".to_owned(),
-                "--operators=*".to_owned(),
-                "--log-level=error".to_owned(),
-            ],
-        ),
-        Target::MetricsProxy => (
-            "metrics-proxy",
-            vec![
-                flag("kubeconfig", &kubeconfig),
-                format!("--secure-listen-address={address}"),
-                format!("--upstream={}/", cluster.url),
-                "--allow-paths=/metrics".to_owned(),
-                file("tls-cert-file", "tls.crt"),
-                file("tls-private-key-file", "tls.key"),
-            ]
-            .into_iter()
-            .chain(target::SHORT_TTLS.map(str::to_owned))
-            .collect(),
-        ),
-        Target::BookingServer => (
-            "booking-server",
-            vec![
-                format!("--listen={address}"),
-                "--admin-listen=127.0.0.1:0".to_owned(),
-                file("db", "bookings.db"),
-                file("tls-cert-file", "tls.crt"),
-                file("tls-private-key-file", "tls.key"),
-                // Without tokens, because a server that asks for one would not read the bodies of the attackers.
-                "--insecure".to_owned(),
-                "--log-level=error".to_owned(),
-            ],
-        ),
-    };
-    let binary = binaries.join(binary);
-    let mut command = Command::new(&binary);
-    command.args(arguments).envs(images::operator::ENVIRONMENT.iter().copied());
+    let mut command = Command::new(binary);
+    command.args(arguments(target, folder.path(), &cluster.url, address));
+    command.envs(images::operator::ENVIRONMENT.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
     let mut child = command.kill_on_drop(true).spawn().with_context(|| format!("{}", binary.display()))?;
     let begun = Instant::now();
@@ -132,8 +105,55 @@ async fn start_shipped(binaries: &Path, target: Target) -> Result<Program> {
         ensure!(begun.elapsed() < START, "{} does not listen at {address}", binary.display());
         sleep(LOOK).await;
     }
-    let requests = Requests::of_shipped(target)?;
     Ok(Program { child, folder, address, requests, _cluster: Some(cluster) })
+}
+
+/// The arguments of a program that serves the target at this address. `folder` has its files, and `upstream` metrics.
+fn arguments(target: Target, folder: &Path, upstream: &str, address: SocketAddr) -> Vec<String> {
+    let file = |flag: &str, name: &str| format!("--{flag}={}", folder.join(name).display());
+    let pair = || [file("tls-cert-file", "tls.crt"), file("tls-private-key-file", "tls.key")];
+    let manager = || {
+        let flags = ["run", "--operators=*", "--health-probe-bind-address=0", "--log-level=error"];
+        flags.map(str::to_owned).into_iter().chain([file("kubeconfig", KUBECONFIG)])
+    };
+    match target {
+        Target::Webhooks => manager()
+            .chain([
+                format!("--webhook-bind-address={address}"),
+                format!("--webhook-cert-dir={}", folder.display()),
+                "--metrics-bind-address=127.0.0.1:0".to_owned(),
+            ])
+            .collect(),
+        Target::BuiltinMetrics => manager()
+            .chain([
+                format!("--metrics-bind-address={address}"),
+                "--metrics-secure".to_owned(),
+                format!("--metrics-cert-dir={}", folder.display()),
+                "--enable-webhooks=false".to_owned(),
+            ])
+            .collect(),
+        Target::MetricsProxy => [
+            file("kubeconfig", KUBECONFIG),
+            format!("--secure-listen-address={address}"),
+            format!("--upstream={upstream}/"),
+            "--allow-paths=/metrics".to_owned(),
+        ]
+        .into_iter()
+        .chain(pair())
+        .chain(target::SHORT_TTLS.map(str::to_owned))
+        .collect(),
+        Target::BookingServer => [
+            format!("--listen={address}"),
+            "--admin-listen=127.0.0.1:0".to_owned(),
+            file("db", "bookings.db"),
+            // Without tokens, because a server that asks for one would not read the bodies of the attackers.
+            "--insecure".to_owned(),
+            "--log-level=error".to_owned(),
+        ]
+        .into_iter()
+        .chain(pair())
+        .collect(),
+    }
 }
 
 impl Program {

@@ -1,11 +1,11 @@
 //! What attackers and the honest client send to a target.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::{api_server::TOKEN, memory, target::Target};
+use crate::{api_server::TOKEN, target::Target};
 
 /// What attackers and the honest client send to a target.
 #[derive(Debug, Clone)]
@@ -23,50 +23,47 @@ impl Requests {
     pub(crate) fn of_library(target: Target) -> Self {
         let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"labels": {"a": "b"}}});
         let paths = ["/mutate-example-com-v1-thing", "/validate-example-com-v1-thing", "/convert"];
-        Self::new(target, paths.map(str::to_owned).to_vec(), &thing)
+        Self::new(target, paths.map(str::to_owned).to_vec(), paths[0], &thing)
     }
 
-    /// The requests for a program of the image: the paths of its webhooks, and a sample, are in the files of the chart.
-    pub(crate) fn of_shipped(target: Target) -> Result<Self> {
-        let mut paths = Vec::new();
-        let mut sample = None;
-        for entry in std::fs::read_dir(memory::chart().join("files"))? {
-            let folder = entry?.path();
-            if !folder.is_dir() {
-                continue; // a file for the whole chart
-            }
+    /// The requests for a program of the image: the paths of its webhooks, and a sample, are in the files of the chart in this folder.
+    pub(crate) fn of_shipped(target: Target, chart: &Path) -> Result<Self> {
+        let (mut paths, mut honest) = (Vec::new(), None);
+        for folder in folders(&chart.join("files"))? {
             let Some(webhooks) = yaml(&folder.join("webhooks.yaml"))? else { continue };
-            for hook in ["validating", "mutating"].iter().filter_map(|kind| webhooks[kind].as_array()).flatten() {
-                paths.extend(hook["path"].as_str().map(str::to_owned));
-                if sample.is_none() {
-                    sample = yaml(&folder.join("sample.yaml"))?;
-                }
+            let hooks = ["validating", "mutating"].iter().filter_map(|kind| webhooks[kind].as_array()).flatten();
+            let hooks: Vec<_> = hooks.filter_map(|hook| hook["path"].as_str().map(str::to_owned)).collect();
+            if honest.is_none()
+                && let Some(path) = hooks.first()
+            {
+                honest = yaml(&folder.join("sample.yaml"))?.map(|sample| (path.clone(), sample));
             }
+            paths.extend(hooks);
             paths.extend(webhooks["conversion"]["path"].as_str().map(str::to_owned));
         }
         paths.sort_unstable();
         paths.dedup();
-        Ok(Self::new(target, paths, &sample.context("no operator of the chart has a webhook and a sample")?))
+        let (path, sample) = honest.context("no operator of the chart has a webhook and a sample")?;
+        Ok(Self::new(target, paths, &path, &sample))
     }
 
-    fn new(target: Target, reviews: Vec<String>, object: &Value) -> Self {
+    /// The requests with these paths of reviews. The honest client sends this object to this path of admission reviews.
+    fn new(target: Target, reviews: Vec<String>, path: &str, object: &Value) -> Self {
         let (posts, fields) = match target {
             Target::Webhooks => (reviews, ""),
-            Target::MetricsProxy => (vec!["/metrics".to_owned()], ""),
+            Target::MetricsProxy | Target::BuiltinMetrics => (vec!["/metrics".to_owned()], ""),
             Target::BookingServer => (vec!["/v1/bookings".to_owned()], "idempotency-key: r\r\n"),
         };
         let mut it = Self { posts, fields, honest: String::new() };
         it.honest = match target {
-            Target::MetricsProxy => format!(
+            Target::MetricsProxy | Target::BuiltinMetrics => format!(
                 "GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n"
             ),
             Target::BookingServer => "GET /v1/bookings HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_owned(),
             Target::Webhooks => {
                 let request = json!({"uid": "u", "operation": "CREATE", "object": object});
                 let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-                let body = body.to_string();
-                let path = it.posts.iter().find(|path| *path != "/convert").map_or("/", String::as_str);
-                Self::with_body(&it.post(path), &body)
+                Self::with_body(&it.post(path), &body.to_string())
             }
         };
         it
@@ -95,6 +92,15 @@ impl Requests {
     }
 }
 
+/// The folders in this folder, by their names.
+fn folders(inside: &Path) -> Result<Vec<PathBuf>> {
+    let read = || std::fs::read_dir(inside)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>();
+    let mut paths = read().with_context(|| format!("could not read {}", inside.display()))?;
+    paths.retain(|path| path.is_dir());
+    paths.sort_unstable();
+    Ok(paths)
+}
+
 /// A file of YAML; `None` if it does not exist.
 fn yaml(file: &Path) -> Result<Option<Value>> {
     match std::fs::read_to_string(file) {
@@ -107,12 +113,18 @@ fn yaml(file: &Path) -> Result<Option<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory;
 
     #[test]
     fn the_chart_has_webhooks_to_attack() {
-        let requests = Requests::of_shipped(Target::Webhooks).expect("the files of the chart");
+        let requests = Requests::of_shipped(Target::Webhooks, &memory::chart()).expect("the files of the chart");
         assert!(requests.posts.iter().any(|path| path == "/convert"), "{requests:?}");
         assert!(requests.posts.iter().any(|path| path.starts_with("/validate-")), "{requests:?}");
-        assert!(requests.honest.contains("\"operation\":\"CREATE\"") && requests.honest.contains("\"spec\""));
+        let (head, body) = requests.honest.split_once("\r\n\r\n").expect("a body");
+        let review: Value = serde_json::from_str(body).expect("JSON");
+        let (operation, object) = (&review["request"]["operation"], &review["request"]["object"]);
+        assert!(operation == "CREATE" && object["spec"].is_object(), "{review}");
+        let kind = object["kind"].as_str().expect("a kind").to_lowercase();
+        assert!(head.contains(&format!("-{kind} HTTP/1.1")), "the webhook of another kind: {head}");
     }
 }

@@ -3,11 +3,12 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
+    process::ExitCode,
     sync::Arc,
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use booking_server::{BookingServer, Options};
 use clap::{Parser as _, ValueEnum};
 use futures::{FutureExt as _, future::BoxFuture};
@@ -41,16 +42,28 @@ pub enum Target {
     MetricsProxy,
     /// The API of the booking server.
     BookingServer,
+    /// The manager, as it serves its own metrics without a sidecar.
+    BuiltinMetrics,
 }
 
 impl Target {
     /// All targets.
-    pub const ALL: [Self; 3] = [Self::Webhooks, Self::MetricsProxy, Self::BookingServer];
+    pub const ALL: [Self; 4] = [Self::Webhooks, Self::MetricsProxy, Self::BookingServer, Self::BuiltinMetrics];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Webhooks => "webhooks",
+            Self::MetricsProxy => "metrics-proxy",
+            Self::BookingServer => "booking-server",
+            Self::BuiltinMetrics => "builtin-metrics",
+        }
+    }
+
+    /// The name of its program in the image.
+    pub(crate) fn program(self) -> &'static str {
+        match self {
+            Self::Webhooks | Self::BuiltinMetrics => "controller-manager",
             Self::MetricsProxy => "metrics-proxy",
             Self::BookingServer => "booking-server",
         }
@@ -59,7 +72,7 @@ impl Target {
     /// Where its resources are in the values of the chart.
     pub(crate) fn resources(self) -> &'static str {
         match self {
-            Self::Webhooks => "/resources",
+            Self::Webhooks | Self::BuiltinMetrics => "/resources",
             Self::MetricsProxy => "/metrics/proxy/resources",
             Self::BookingServer => "/bookingServer/resources",
         }
@@ -74,7 +87,13 @@ pub async fn serve(target: Target, folder: &Path) -> Result<()> {
         Target::Webhooks => serve_webhooks(folder).await,
         Target::MetricsProxy => serve_metrics_proxy(folder).await,
         Target::BookingServer => serve_bookings(folder).await,
+        Target::BuiltinMetrics => bail!("the manager takes its flags from the command line"),
     }
+}
+
+/// Runs the manager with the arguments of this process, which begin with `run`: only as a whole it serves its own metrics.
+pub fn manage() -> ExitCode {
+    manager::main(controller_manager::OPERATORS)
 }
 
 /// Writes `tls.crt` and `tls.key`, and `ca.crt` beside them.

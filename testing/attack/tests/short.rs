@@ -5,7 +5,7 @@ use std::time::Duration;
 use attack::{ATTACKS, Outcome, Programs, Round};
 
 /// All rounds together. One more attack makes each of them shorter.
-const ALL: Duration = Duration::from_secs(26);
+const ALL: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attack_stops_a_server() {

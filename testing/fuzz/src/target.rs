@@ -14,6 +14,8 @@ use fastrand::Rng;
 const TIME: Duration = Duration::from_secs(1);
 /// How long one input may take, on a busy machine, too.
 const LONGEST: Duration = Duration::from_secs(20);
+/// How long a target may look for an input that is accepted and one that is refused, on a busy machine, too.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Something that gets random inputs.
 #[derive(Debug)]
@@ -23,6 +25,15 @@ pub struct Target {
     corpus: PathBuf,
     /// For inputs that fail now.
     failures: PathBuf,
+    /// How long to look for an input that is accepted and one that is refused.
+    patience: Duration,
+}
+
+/// How many random inputs the program under test has accepted and refused.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    accepted: u64,
+    refused: u64,
 }
 
 /// Which random inputs to use.
@@ -38,15 +49,17 @@ impl Target {
     /// A target in the package with this folder, which is `env!("CARGO_MANIFEST_DIR")`. Its corpus is the folder `fuzz/NAME` there.
     pub fn new(name: &'static str, package: &str) -> Self {
         let corpus = Path::new(package).join("fuzz").join(name);
-        Self { name, corpus, failures: std::env::temp_dir().join("fuzz") }
+        Self { name, corpus, failures: std::env::temp_dir().join("fuzz"), patience: PATIENCE }
     }
 
-    /// Checks the corpus, and then random inputs. The check panics if the program under test is wrong.
+    /// Checks the corpus, and then random inputs. The check panics if the program under test is wrong, and returns whether the program
+    /// has accepted the input, so that the code behind the reader of the input has run.
     ///
     /// # Panics
     ///
-    /// If a check panics, or takes longer than 20 s; the message says how to repeat it.
-    pub fn run(&self, generate: impl Fn(&mut Rng) -> Vec<u8>, mut check: impl FnMut(&[u8])) {
+    /// If a check panics, or takes longer than 20 s; the message says how to repeat it. If the program under test accepts no random
+    /// input, or refuses none.
+    pub fn run(&self, generate: impl Fn(&mut Rng) -> Vec<u8>, mut check: impl FnMut(&[u8]) -> bool) {
         let plan = plan(|name| std::env::var(name).ok(), || fastrand::u64(..));
         if let Plan::Until { first, .. } = plan {
             for (file, input) in self.corpus() {
@@ -54,22 +67,32 @@ impl Target {
             }
             eprintln!("{}: random inputs from seed {first}", self.name);
         }
-        let (mut seed, begun, mut inputs) = (plan.first(), Instant::now(), 0_u64);
-        while plan.goes_on(inputs, begun.elapsed()) {
+        let (mut seed, begun, mut counts) = (plan.first(), Instant::now(), Counts::default());
+        while plan.goes_on(counts, begun.elapsed(), self.patience) {
             let input = generate(&mut Rng::with_seed(seed));
-            self.once(&input, &mut check, &format!("the input of FUZZ_SEED={seed}"));
+            let is_accepted = self.once(&input, &mut check, &format!("the input of FUZZ_SEED={seed}"));
+            counts.accepted += u64::from(is_accepted);
+            counts.refused += u64::from(!is_accepted);
             seed = seed.wrapping_add(1);
-            inputs += 1;
         }
-        eprintln!("{}: {inputs} random inputs", self.name);
+        let (name, Counts { accepted, refused }) = (self.name, counts);
+        eprintln!("{name}: {} random inputs, {accepted} of them accepted", accepted + refused);
+        if matches!(plan, Plan::Until { .. }) {
+            assert!(
+                accepted > 0,
+                "{name}: all {refused} random inputs were refused: its examples do not reach the code"
+            );
+            assert!(refused > 0, "{name}: all {accepted} random inputs were accepted: none is invalid");
+        }
     }
 
-    fn once(&self, input: &[u8], check: &mut impl FnMut(&[u8]), what: &str) {
+    /// Returns whether the input was accepted.
+    fn once(&self, input: &[u8], check: &mut impl FnMut(&[u8]) -> bool, what: &str) -> bool {
         let begun = Instant::now();
         let checked = catch_unwind(AssertUnwindSafe(|| check(input)));
         let why = match checked {
-            Ok(()) if begun.elapsed() <= LONGEST => return,
-            Ok(()) => format!("took {:?}", begun.elapsed()),
+            Ok(is_accepted) if begun.elapsed() <= LONGEST => return is_accepted,
+            Ok(_) => format!("took {:?}", begun.elapsed()),
             Err(_) => "failed, see above".to_owned(),
         };
         let kept = self.keep(input, what).map_or_else(|error| error.to_string(), |file| file.display().to_string());
@@ -116,10 +139,15 @@ impl Plan {
     }
 
     /// At least one input is checked, however slow the machine is.
-    fn goes_on(self, inputs: u64, elapsed: Duration) -> bool {
+    fn goes_on(self, counts: Counts, elapsed: Duration, patience: Duration) -> bool {
+        let Counts { accepted, refused } = counts;
+        let is_first = accepted + refused == 0;
         match self {
-            Self::One(_) => inputs == 0,
-            Self::Until { time, .. } => inputs == 0 || elapsed < time,
+            Self::One(_) => is_first,
+            Self::Until { time, .. } => {
+                let lacks_some = accepted == 0 || refused == 0;
+                is_first || elapsed < time || (lacks_some && elapsed < patience)
+            }
         }
     }
 }
@@ -129,7 +157,8 @@ mod tests {
     use super::*;
 
     fn target(folder: &tempfile::TempDir) -> Target {
-        Target { name: "test", corpus: folder.path().join("corpus"), failures: folder.path().join("failures") }
+        let (corpus, failures) = (folder.path().join("corpus"), folder.path().join("failures"));
+        Target { name: "test", corpus, failures, patience: Duration::ZERO }
     }
 
     #[test]
@@ -148,7 +177,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let target = target(&folder);
         let generate = |random: &mut Rng| vec![random.u8(..)];
-        let bad = catch_unwind(AssertUnwindSafe(|| target.run(generate, |input| assert!(input[0] < 128))));
+        let check = |input: &[u8]| {
+            assert!(input[0] < 128);
+            input[0] < 64
+        };
+        let bad = catch_unwind(AssertUnwindSafe(|| target.run(generate, check)));
         let message = *bad.expect_err("a byte of 128 or more").downcast::<String>().expect("a message");
         let seed = message.split_once("FUZZ_SEED=").and_then(|(_, rest)| rest.split_once(' ')).expect("a seed").0;
         let input = fs::read(target.failures.join(format!("test-{seed}"))).expect("a file");
@@ -163,8 +196,22 @@ mod tests {
         fs::create_dir(&target.corpus).expect("a folder");
         fs::write(target.corpus.join("once-failed"), "x").expect("a file");
         let mut inputs = Vec::new();
-        target.run(|_| b"random".to_vec(), |input| inputs.push(input.to_vec()));
+        let check = |input: &[u8]| {
+            inputs.push(input.to_vec());
+            inputs.len().is_multiple_of(2)
+        };
+        target.run(|_| b"random".to_vec(), check);
         assert!(inputs.len() > 1);
         assert_eq!(inputs[0], b"x");
+    }
+
+    #[test]
+    fn a_target_that_reaches_only_one_outcome_fails() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (always, says) in [(true, "inputs were accepted: none is invalid"), (false, "do not reach the code")] {
+            let run = || target(&folder).run(|random| vec![random.u8(..)], |_| always);
+            let message = *catch_unwind(run).expect_err("a panic").downcast::<String>().expect("a message");
+            assert!(message.contains(says), "{message}");
+        }
     }
 }

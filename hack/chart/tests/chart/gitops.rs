@@ -1,5 +1,5 @@
 //! What Argo CD and Flux delete when a user turns operators off: their own programs apply the rendered chart to a real API server
-//! and prune it.
+//! and prune it. And what is left of a Secret that they replace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -157,6 +157,33 @@ fn argo_cd_prunes_a_disabled_operator_but_no_users_data() {
         ("Deployment/operators-system/operators-booking-server", "pruned"),
     ]);
     only_users_data_are_left(&cluster);
+}
+
+/// With `Replace=true`, Argo CD runs `kubectl replace` for each object at each sync. The rendered Secret has no token, so it is empty
+/// afterwards, until the control plane fills in the token of the same account again.
+#[test]
+fn a_replaced_secret_gets_its_token_again() {
+    const ACCOUNT: &str = "operators-controller-manager-metrics-proxy";
+    let Some(cluster) = cluster() else { return };
+    let rendered = helm().template(&json!({}), &["--skip-tests"]).unwrap();
+    let objects = ["ServiceAccount", "Secret"].map(|kind| rendered.object(kind, ACCOUNT).unwrap().to_string());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), objects.join("\n---\n")).unwrap();
+    let secret = ["--namespace", NAMESPACE, "secret", ACCOUNT];
+    let wait = ["wait", "--for=jsonpath={.data.token}", "--timeout=2m"];
+    succeeded(cluster.kubectl(["create", "--filename"]).arg(file.path())).unwrap();
+    succeeded(&mut cluster.kubectl([&wait[..], &secret].concat())).expect("the first token");
+    let replaced = succeeded(cluster.kubectl(["replace", "--output=json", "--filename"]).arg(file.path())).unwrap();
+    assert!(replaced.contains(ACCOUNT) && !replaced.contains("\"token\""), "the Secret is not empty: {replaced}");
+    succeeded(&mut cluster.kubectl([&wait[..], &secret].concat())).expect("a token again");
+
+    let get = ["get", "--output=go-template={{.data.token | base64decode}}"];
+    let token = succeeded(&mut cluster.kubectl([&get[..], &secret].concat())).unwrap();
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    fs::write(file.path(), review.to_string()).unwrap();
+    let create = ["create", "--output=jsonpath={.status.user.username}", "--filename"];
+    let user = succeeded(cluster.kubectl(create).arg(file.path())).unwrap();
+    assert_eq!(user.trim(), format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}"));
 }
 
 /// The groups of all our kinds, and the script for the health of their objects, from the document for users.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{helm, render};
+use crate::kit::{deep, helm, of_manager, render};
 
 /// Returns Helm's error message for these values.
 ///
@@ -195,6 +195,42 @@ fn values_that_would_be_unsafe_or_crash_are_rejected() {
         let refusal = refusal(&values);
         assert!(refusal.contains(says), "{values}: {refusal}");
     }
+}
+
+/// The API server would refuse the Deployment.
+#[test]
+fn extra_volumes_that_the_pods_already_have_are_rejected() {
+    let volume = |name: &str| json!({"name": name, "emptyDir": {}});
+    let at = |path: &str| json!({"name": "own", "mountPath": path});
+    let own = json!([volume("own")]);
+    let bundle = json!({"configMapName": "authorities"});
+    let pods = "extraVolumes: the pods of operators-controller-manager already have a volume";
+    let manager = "extraVolumeMounts: the manager of operators-controller-manager already has a volume at";
+    for (values, says) in [
+        (json!({"extraVolumes": [volume("metrics-proxy-token")]}), format!("{pods} metrics-proxy-token,")),
+        (json!({"extraVolumes": [volume("ca-bundle")], "caBundle": bundle}), format!("{pods} ca-bundle,")),
+        (
+            json!({"extraVolumes": [volume("webhook-certificate")], "webhooks": {"certManager": {"enabled": true}}}),
+            format!("{pods} webhook-certificate,"),
+        ),
+        (
+            json!({"extraVolumes": [volume("metrics-certificate")], "metrics": {"proxy": {"tls": {"secretName": "a"}}}}),
+            format!("{pods} metrics-certificate,"),
+        ),
+        (json!({"extraVolumes": [volume("own"), volume("own")]}), format!("{pods} own,")),
+        (
+            json!({"extraVolumes": own, "extraVolumeMounts": [at("/certificates/authorities")], "caBundle": bundle}),
+            format!("{manager} /certificates/authorities,"),
+        ),
+        (json!({"extraVolumes": own, "extraVolumeMounts": [at("/a"), at("/a")]}), format!("{manager} /a,")),
+    ] {
+        let refusal = refusal(&values);
+        assert!(refusal.contains(&says), "{values}: {refusal}");
+    }
+    // The chart has these volumes only with other values.
+    let rendered = render(&json!({"extraVolumes": [volume("ca-bundle"), volume("metrics-certificate")]}));
+    let volumes = &of_manager(&rendered, "Deployment")["spec"]["template"]["spec"]["volumes"];
+    assert_eq!(deep(volumes, "name"), ["metrics-proxy-token", "ca-bundle", "metrics-certificate"]);
 }
 
 #[test]

@@ -96,6 +96,11 @@ fn fuzz_watch_frames() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
             runtime.expect("a runtime").block_on(async {
                 let informer = Arc::new(Informer::<Projected<Pod>>::new(Namespaces::All, Arc::default()));
+                let taken_in = Arc::new(AtomicUsize::new(0));
+                let counted = taken_in.clone();
+                informer.subscribe(Box::new(move |_, origin| {
+                    counted.fetch_add(usize::from(origin == Origin::Live), Ordering::Relaxed);
+                }));
                 let running = informer.clone().run(
                     api_server(frames.to_vec()),
                     Rng::new(),
@@ -115,7 +120,8 @@ fn fuzz_watch_frames() {
                     assert_eq!(item.uid.as_ref(), format!("uid-{name}"));
                 }
                 running.abort();
-            });
+                taken_in.load(Ordering::Relaxed) > 0
+            })
         },
     );
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use cache::ObjectKey;
+use clap::{Args as _, FromArgMatches as _};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, api::DeleteParams, client::Body};
 use leader_election::{BootClock, Epoch, Leadership};
@@ -146,6 +147,38 @@ async fn rotate() {
     for client in &clients {
         assert!(!answers(client).await, "the old certificate authority is still trusted");
     }
+}
+
+/// A flood of made-up tokens must not take the operators' requests, and a busy operator must not delay scrapes.
+#[tokio::test]
+async fn reviews_neither_use_up_the_limit_of_requests_nor_wait_for_it() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+    let server = format!("http://{}", listener.local_addr().expect("an address"));
+    let routes = axum::Router::new().fallback(async || "ok");
+    tokio::spawn(async move { drop(axum::serve(listener, routes).await) });
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("kubeconfig");
+    let kubeconfig = json!({
+        "current-context": "a", "clusters": [{"name": "a", "cluster": {"server": server}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}], "users": [{"name": "a", "user": {}}],
+    });
+    std::fs::write(&file, kubeconfig.to_string()).expect("written");
+    let kubeconfig = format!("--kubeconfig={}", file.display());
+    let flags = ["run", "--kube-api-qps=0.001", "--kube-api-burst=1", &kubeconfig];
+    let matches = Settings::augment_args(clap::Command::new("run")).get_matches_from(flags);
+    let settings = Settings::from_arg_matches(&matches).expect("they parse");
+    let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
+    let requests = connect(&settings, &metrics).await.expect("a client");
+    let reviews = for_reviews(&settings, &metrics).await.expect("a client");
+    let within = |time, client| tokio::time::timeout(time, answers(client));
+    let soon = Duration::from_secs(20);
+    for _ in 0..3 {
+        assert_eq!(within(soon, &reviews).await, Ok(true));
+    }
+    assert_eq!(within(soon, &requests).await, Ok(true), "the reviews have used up the burst");
+    assert!(within(Duration::from_millis(100), &requests).await.is_err(), "the burst is one request");
+    assert_eq!(within(soon, &reviews).await, Ok(true), "a review waits with the requests");
 }
 
 #[tokio::test]

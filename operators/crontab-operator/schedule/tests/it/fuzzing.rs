@@ -59,7 +59,7 @@ fn fuzz_schedules() {
                 Err(error) => {
                     assert!(error.position() <= text.chars().count() + 1, "{text:?}: {error}");
                     assert!(!error.why().is_empty() && !error.pointed().is_empty(), "{text:?}");
-                    return;
+                    return false;
                 }
             };
             let printed = schedule.to_string();
@@ -80,6 +80,7 @@ fn fuzz_schedules() {
                 }
                 assert_eq!(times.after(base).is_none(), schedule.never_fires(), "{text:?}");
             }
+            true
         },
     );
 }
