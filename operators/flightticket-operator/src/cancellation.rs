@@ -25,8 +25,6 @@ pub struct Cancellation<'a> {
     ticket: &'a FlightTicket,
     so_far: SoFar,
     references: VecDeque<String>,
-    /// The last attempt of which the status knows.
-    last: u32,
     update: StatusUpdate,
     events: Vec<Event>,
     cancelled: Option<String>,
@@ -53,7 +51,6 @@ impl<'a> Cancellation<'a> {
             ticket,
             so_far,
             references: VecDeque::new(),
-            last: 0,
             update,
             events: Vec::new(),
             cancelled: None,
@@ -67,9 +64,9 @@ impl<'a> Cancellation<'a> {
             cancellation.update = status::not_configured(ticket, lack);
             cancellation.give_up();
         } else {
-            cancellation.last = cancellation.last_attempt();
-            cancellation.references = (0..=cancellation.last).rev().map(|attempt| ticket.reference(attempt)).collect();
-            cancellation.close_later(cancellation.last + 1);
+            cancellation.references =
+                (0..=cancellation.last_attempt()).rev().map(|attempt| ticket.reference(attempt)).collect();
+            cancellation.close_later(cancellation.last_attempt() + 1);
         }
         cancellation
     }
@@ -173,7 +170,7 @@ impl<'a> Cancellation<'a> {
     /// The attempt whose reference this request closes, if the status does not know of it.
     fn later_attempt(&self, request: &Request) -> Option<u32> {
         let Request::Close { reference } = request else { return None };
-        self.ticket.attempt_of(reference).filter(|attempt| *attempt > self.last)
+        self.ticket.attempt_of(reference).filter(|attempt| *attempt > self.last_attempt())
     }
 
     fn stay(&mut self, wait: Wait) {

@@ -165,7 +165,7 @@ async fn answered(
 ) -> Result<DynamicObject, String> {
     let (name, uid) = (object.metadata.name.clone().unwrap_or_default(), object.metadata.uid.clone());
     let failed =
-        |error: &kube::Error| request_error("its operator has the request, but its answer cannot be seen", error);
+        |error: &kube::Error| request_error("its operator has the request, but its answer cannot be read", error);
     let gone = || "the object was deleted".to_owned();
     loop {
         let has_answer = |object: &DynamicObject| object.data["status"][field] == token;

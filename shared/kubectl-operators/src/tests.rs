@@ -190,7 +190,7 @@ async fn request_whose_answer_cannot_be_watched_was_made() {
     let plan: Plan = "before watch things.example.com -> answer 403".parse().expect("a plan");
     model.set_shared_faults(Arc::new(Planned::new(&plan)));
     let why = error(&model, "reconcile thing/a").await;
-    assert!(why.starts_with("thing/a: its operator has the request, but its answer cannot be seen: "), "{why}");
+    assert!(why.starts_with("thing/a: its operator has the request, but its answer cannot be read: "), "{why}");
     assert!(annotation(&model, "example.com/reconcile-requested-at").is_some());
 }
 
