@@ -7,7 +7,6 @@ use std::{
 
 use cluster::IpFamily;
 use flightticket_operator::FlightTicket;
-use helloapp_operator::HelloApp;
 use installation::metrics;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams};
@@ -15,7 +14,7 @@ use manager_testing::World;
 use memcached_operator::Memcached;
 use serde_json::json;
 
-use crate::kit::inside;
+use crate::kit::{app_is_ready, inside};
 
 const MEMCACHED: &str = include_str!("../../../operators/memcached-operator/samples/cache_v1_memcached.yaml");
 const TICKET: &str = include_str!("../../../operators/flightticket-operator/samples/flights_v1_flightticket.yaml");
@@ -57,7 +56,7 @@ async fn operators_work_without_ipv4() {
     let answers = inside(world.cluster.clone(), work).await.expect("every node answers");
     assert!(answers.iter().all(|answer| answer.starts_with("VERSION")), "{answers:?}");
 
-    let _: HelloApp = world.until_condition("helloapp-sample", "Ready", "True", "Ready").await;
+    app_is_ready(&world, "helloapp-sample").await;
     world
         .until("the ticket is booked", async || {
             let status = json!(world.get::<FlightTicket>("my-flight-ticket").await?.status?);

@@ -5,11 +5,13 @@ use std::{
     net::TcpStream,
     ops::Deref,
     sync::Arc,
+    time::Duration,
 };
 
 use chart::helm::succeeded;
 use cluster::{Access, Cluster};
-use manager_testing::World;
+use helloapp_operator::HelloApp;
+use manager_testing::{World, condition};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
@@ -55,6 +57,17 @@ pub(crate) async fn world_with(access: Access) -> Option<Visit> {
     let cluster = world.cluster.clone();
     let allowed = tokio::task::spawn_blocking(move || cluster.require(access)).await.expect("no panic");
     cluster::or_skip(allowed).map(|()| world)
+}
+
+/// Waits until the app is `Ready`. If it has no probe, each new pod has to run for 30 seconds first.
+pub(crate) async fn app_is_ready(world: &World, name: &str) -> HelloApp {
+    world
+        .within(Duration::from_mins(3), &format!("{name} is Ready"), async || {
+            let app: HelloApp = world.get(name).await?;
+            let ready = condition(&app, "Ready").filter(|it| it.observed_generation == app.metadata.generation)?;
+            (ready.status == "True" && ready.reason == "Ready").then_some(app)
+        })
+        .await
 }
 
 /// The answer to a GET from inside the cluster's network, head and body. `headers` are whole lines, with their ends.

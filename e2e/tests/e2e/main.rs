@@ -11,5 +11,6 @@ mod nodes;
 mod observability;
 mod outages;
 mod plugin;
+mod root_images;
 mod walk;
 mod webhooks;

@@ -8,7 +8,6 @@ use chart::helm::succeeded;
 use cluster::{Access, Cluster};
 use crontab_operator::CronTab;
 use flightticket_operator::FlightTicket;
-use helloapp_operator::HelloApp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt, api::DeleteParams};
 use manager_testing::World;
@@ -16,7 +15,7 @@ use memcached_operator::Memcached;
 use serde_json::{Value, json};
 
 use crate::{
-    kit::world_with,
+    kit::{app_is_ready, world_with},
     outages::{leader, wait_for_two_managers},
 };
 use timeline::Timeline;
@@ -47,7 +46,7 @@ async fn spread_constraint_of_an_app_divides_its_pods_among_the_workers() {
     app["spec"]["size"] = json!(4);
     app["spec"]["topologySpreadConstraints"] = json!([constraint]);
     world.apply(&app.to_string()).await;
-    let _: HelloApp = world.until_condition("helloapp-sample", "Ready", "True", "Ready").await;
+    app_is_ready(&world, "helloapp-sample").await;
     let pods = world.ready_pods("app.kubernetes.io/instance=helloapp-sample").await;
     let node = |pod: &Pod| pod.spec.as_ref().and_then(|it| it.node_name.clone()).expect("a node");
     let mut numbers = BTreeMap::<String, usize>::new();
@@ -143,7 +142,7 @@ async fn create_on_second_node(world: &World) {
         world.until("the API server accepts the object", async || world.try_apply(object).await.ok()).await;
     }
     cache_is_ready(world, 2, &Lost::new()).await;
-    let _: HelloApp = world.until_condition("helloapp-sample", "Ready", "True", "Ready").await;
+    app_is_ready(world, "helloapp-sample").await;
     booked(world, 2).await;
     kubectl(world, &["uncordon", "node1"]).await;
     world.patch::<Memcached>("memcached-sample", json!({"spec": {"size": 3}})).await;

@@ -11,7 +11,7 @@ use manager_testing::World;
 use memcached_operator::Memcached;
 use serde_json::{Value, json};
 
-use crate::kit::world_with;
+use crate::kit::{app_is_ready, world_with};
 
 const MINUTELY: &str = r#"{
     "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": "minutely"},
@@ -100,9 +100,11 @@ async fn every_query_returns_data_through_the_proxy() {
     // The first pods do not count as a rollout, but a change of the pods does.
     world.until_condition::<Memcached>("memcached-sample", "Ready", "True", "Ready").await;
     world.patch::<Memcached>("memcached-sample", json!({"spec": {"config": {"memoryMB": 65}}})).await;
-    world.until_condition::<HelloApp>("helloapp-sample", "Ready", "True", "Ready").await;
+    app_is_ready(&world, "helloapp-sample").await;
     let env = json!([{"name": "GREETING", "value": "hello"}]);
-    world.patch::<HelloApp>("helloapp-sample", json!({"spec": {"env": env, "size": 4}})).await;
+    // Each new pod has to run for 30 seconds, as the app has no probe. With this surge, all of them start at once.
+    let spec = json!({"env": env, "size": 4, "rollout": {"maxSurge": "100%"}});
+    world.patch::<HelloApp>("helloapp-sample", json!({"spec": spec})).await;
 
     let mut table = String::new();
     for query in texts(all(&dashboard, &["panels", "targets"]), "expr").into_iter().chain(KUBEBUILDER.iter().copied()) {

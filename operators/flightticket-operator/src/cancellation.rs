@@ -2,6 +2,9 @@
 //! [`crate::course`].
 //!
 //! Closing a reference covers all cases: there is a booking, there is none, or a request for one is still under way.
+//!
+//! With `rebookPolicy: Always`, the operator may have booked after a backup from which the cluster was restored since. So it closes
+//! one attempt more than the status knows, and the next one as long as it finds bookings: each attempt follows a lost booking.
 
 use std::collections::VecDeque;
 
@@ -63,6 +66,7 @@ impl<'a> Cancellation<'a> {
         } else {
             cancellation.references =
                 (0..=cancellation.last_attempt()).rev().map(|attempt| ticket.reference(attempt)).collect();
+            cancellation.close_later(cancellation.last_attempt() + 1);
         }
         cancellation
     }
@@ -98,7 +102,13 @@ impl<'a> Cancellation<'a> {
     pub fn handle(&mut self, request: &Request, outcome: Outcome) {
         match outcome {
             Outcome::Standing(Standing { state: State::Cancelled, booking_id }) => {
-                self.cancelled = self.cancelled.take().or(booking_id);
+                match (booking_id, self.later_attempt(request)) {
+                    (Some(id), Some(attempt)) => {
+                        self.cancelled = Some(id);
+                        self.close_later(attempt + 1);
+                    }
+                    (id, _) => self.cancelled = self.cancelled.take().or(id),
+                }
             }
             Outcome::Refused(Refusal { why: Why::Fixed, detail, .. }) => {
                 let id = self.id().unwrap_or_default();
@@ -148,6 +158,19 @@ impl<'a> Cancellation<'a> {
             self.events.extend(id.map(|id| Event::normal("Cancelled", format!("Booking {id} cancelled"))));
         }
         End::Finished(self.events)
+    }
+
+    /// Adds the reference of an attempt of which the status does not know, if the operator may have made it.
+    fn close_later(&mut self, attempt: u32) {
+        if self.ticket.spec.rebook_policy == RebookPolicy::Always && attempt <= MOST_ATTEMPTS {
+            self.references.push_back(self.ticket.reference(attempt));
+        }
+    }
+
+    /// The attempt whose reference this request closes, if the status does not know of it.
+    fn later_attempt(&self, request: &Request) -> Option<u32> {
+        let Request::Close { reference } = request else { return None };
+        self.ticket.attempt_of(reference).filter(|attempt| *attempt > self.last_attempt())
     }
 
     fn stay(&mut self, wait: Wait) {

@@ -95,6 +95,7 @@ fn shown(
     let fleet = Fleet {
         wording: WORDING,
         size: hello.spec.size,
+        proof: desired::proof(hello),
         progress_deadline_seconds: hello.spec.rollout().progress_deadline_seconds,
         deployment,
         pods,

@@ -1,5 +1,5 @@
-//! A release whose program crashes soon after each start, without a probe that would notice: the operator never calls it good, and
-//! restores the last good one. In paused time, with a stand-in for the Deployment controller.
+//! A release whose program crashes soon after each start, without a probe that would notice: the operator never calls it good and,
+//! if the spec wants it, restores the last good one. In paused time, with a stand-in for the Deployment controller.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ const CRASHING: &str = "localhost/web:crashing";
 const RUNS: u64 = 5;
 const PERIOD: u64 = 20;
 
-async fn apply(memory: &InMemory, image: &str, size: i32) {
+async fn apply(memory: &InMemory, image: &str, size: i32, rollback: &str) {
     let api: Api<HelloApp> = Api::namespaced(memory.model.client(), "default");
     let object = json!({
         "apiVersion": "apps.anupam.com/v1", "kind": "HelloApp", "metadata": {"name": NAME},
         "spec": {
-            "image": image, "size": size, "rollback": "OnStall",
+            "image": image, "size": size, "rollback": rollback,
             "rollout": {"maxSurge": "100%", "maxUnavailable": 0, "progressDeadlineSeconds": 60},
         },
     });
@@ -41,6 +41,12 @@ fn image(memory: &InMemory) -> String {
 fn status(memory: &InMemory) -> Value {
     let object = memory.model.object("helloapps.apps.anupam.com", "default", NAME).expect("a HelloApp");
     object["status"].clone()
+}
+
+/// Whether the condition `Ready` is `True`.
+fn is_ready(memory: &InMemory) -> bool {
+    let conditions = status(memory)["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
 /// Returns the messages of the events with this reason.
@@ -103,7 +109,7 @@ impl Cluster {
 #[tokio::test(start_paused = true)]
 async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_back() {
     let mut memory = InMemory::new(&HelloAppOperator, &[]);
-    apply(&memory, GOOD, 2).await;
+    apply(&memory, GOOD, 2, "OnStall").await;
     memory.start();
     memory.until_quiet().await;
     let mut cluster = Cluster::default();
@@ -112,7 +118,7 @@ async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_
     cluster.play(&mut memory, 20).await;
     assert!(status(&memory)["lastAvailableTemplate"].as_str().is_some_and(|it| it.contains(GOOD)));
 
-    apply(&memory, CRASHING, 2).await;
+    apply(&memory, CRASHING, 2, "OnStall").await;
     memory.pass(Duration::from_secs(1)).await;
     assert_eq!(image(&memory), CRASHING);
     cluster.play(&mut memory, 55).await;
@@ -131,7 +137,7 @@ async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_
 
     // An autoscaler changes the size again and again.
     for size in [3, 5, 2] {
-        apply(&memory, CRASHING, size).await;
+        apply(&memory, CRASHING, size, "OnStall").await;
         cluster.play(&mut memory, 100).await;
         assert_eq!(
             (image(&memory).as_str(), deployment(&memory)["spec"]["replicas"].as_i64()),
@@ -139,4 +145,29 @@ async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_
         );
     }
     assert_eq!(degraded(&status(&memory)), Some(json!("RolledBack")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn app_without_a_probe_is_ready_after_its_time_and_never_while_it_crashes() {
+    let mut memory = InMemory::new(&HelloAppOperator, &[]);
+    apply(&memory, GOOD, 1, "Never").await;
+    memory.start();
+    memory.until_quiet().await;
+    let mut cluster = Cluster::default();
+    cluster.play(&mut memory, 29).await;
+    assert_eq!(
+        (&status(&memory)["readyReplicas"], is_ready(&memory)),
+        (&json!(1), false),
+        "a start alone proves nothing"
+    );
+    cluster.play(&mut memory, 10).await;
+    assert!(is_ready(&memory), "{}", status(&memory));
+
+    apply(&memory, CRASHING, 1, "Never").await;
+    memory.pass(Duration::from_secs(1)).await;
+    for second in 0..120 {
+        cluster.play(&mut memory, 1).await;
+        assert!(!is_ready(&memory), "after {second} s: {}", status(&memory));
+    }
+    assert_eq!(status(&memory)["image"], GOOD, "the last image that all pods ran");
 }

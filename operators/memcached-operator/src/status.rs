@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use manager::{Problem, ProblemKind, Report};
-use workloads::{App, DeploymentView, Fleet, FleetWording, Live, PodView, pods};
+use workloads::{App, DeploymentView, Fleet, FleetWording, Live, PodView, Proof, pods};
 
 use crate::{
     api::{
@@ -41,6 +41,7 @@ pub fn of(
             (Some(_), Some(deployment)) => deployment.wanted(),
             _ => memcached.spec.size,
         },
+        proof: Proof::Probe,
         progress_deadline_seconds: PROGRESS_DEADLINE_SECONDS,
         deployment,
         pods,

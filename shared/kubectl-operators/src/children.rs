@@ -177,8 +177,9 @@ fn state(kind: &str, data: &Value) -> String {
 fn pod(data: &Value) -> String {
     let list = |pointer: &str| data.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
     let containers = || list("/status/initContainerStatuses").chain(list("/status/containerStatuses"));
+    // An init container that has done its work says `Completed`.
     let reason = |state: &str| {
-        containers().find_map(|it| it["state"][state]["reason"].as_str()).filter(|reason| *reason != "Completed")
+        containers().filter_map(|it| it["state"][state]["reason"].as_str()).find(|reason| *reason != "Completed")
     };
     let phase = data.pointer("/status/phase").and_then(Value::as_str).unwrap_or("Unknown");
     let is_ready = list("/status/conditions").any(|it| it["type"] == "Ready" && it["status"] == "True");
@@ -242,5 +243,26 @@ impl Children {
             let _ = writeln!(text, "{}", format!("{line}{}{}", " ".repeat(gap), one_line(&child.state)).trim_end());
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pod_shows_what_is_wrong_with_any_of_its_containers() {
+        let done = json!({"state": {"terminated": {"reason": "Completed"}}});
+        let state = |state: Value| {
+            let containers = json!([{"restartCount": 0, "state": state}]);
+            pod(
+                &json!({"status": {"phase": "Running", "initContainerStatuses": [done], "containerStatuses": containers}}),
+            )
+        };
+        assert_eq!(state(json!({"terminated": {"reason": "OOMKilled"}})), "OOMKilled");
+        assert_eq!(state(json!({"waiting": {"reason": "CrashLoopBackOff"}})), "CrashLoopBackOff");
+        assert_eq!(state(json!({"running": {}})), "Running, not ready");
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Kind {
 }
 
 /// The kinds in this cluster, in the order of their names.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kinds(Vec<Kind>);
 
 #[derive(Deserialize)]
@@ -76,7 +76,7 @@ impl Kinds {
         Self::read(&answer.map_err(|error| request_error("cannot read which kinds the cluster has", &error))?)
     }
 
-    /// Reads an `APIGroupDiscoveryList`.
+    /// Reads an `APIGroupDiscoveryList`, which must have a kind of ours: without one, no command can do anything.
     fn read(text: &str) -> Result<Self, String> {
         let groups: Groups = serde_json::from_str(text)
             .map_err(|error| format!("the API server answers discovery in an unknown format: {error}"))?;
@@ -102,6 +102,11 @@ impl Kinds {
                 });
             }
         }
+        if kinds.is_empty() {
+            return Err(
+                "this cluster has no kind of these operators: install them, or choose another --context".to_owned()
+            );
+        }
         kinds.sort_by(|a, b| (&a.resource.kind, &a.resource.group).cmp(&(&b.resource.kind, &b.resource.group)));
         Ok(Self(kinds))
     }
@@ -112,11 +117,6 @@ impl Kinds {
 
     /// The kind that the user names as in kubectl: by kind, plural, singular or short name, perhaps with its group.
     pub(crate) fn find(&self, name: &str) -> Result<&Kind, String> {
-        if self.0.is_empty() {
-            return Err(
-                "this cluster has no kind of these operators: install their CustomResourceDefinitions".to_owned()
-            );
-        }
         let found = self.iter().find(|kind| kind.is_named(name));
         found.ok_or_else(|| {
             let known: Vec<String> = self.iter().map(Kind::with_short_names).collect();
@@ -191,6 +191,13 @@ mod tests {
         assert_eq!(found, [("Other".to_owned(), "v1".to_owned()), ("Thing".to_owned(), "v1".to_owned())]);
     }
 
+    /// Otherwise `status` would say that there are no objects.
+    #[test]
+    fn cluster_without_our_kinds_is_an_error() {
+        let error = Kinds::read("{\"items\": []}").expect_err("no kinds");
+        assert_eq!(error, "this cluster has no kind of these operators: install them, or choose another --context");
+    }
+
     #[test]
     fn kind_is_found_by_each_of_its_names() {
         let kinds = kinds();
@@ -199,6 +206,5 @@ mod tests {
         }
         let error = kinds.find("deployment").expect_err("not ours");
         assert_eq!(error, "there is no kind \"deployment\"; the operators of this cluster manage Other, Thing (th)");
-        assert!(Kinds::default().find("thing").expect_err("none").contains("install their"));
     }
 }

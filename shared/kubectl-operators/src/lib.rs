@@ -21,7 +21,7 @@ mod trace;
 
 use std::{
     ffi::OsString,
-    io::{IsTerminal, Write},
+    io::{ErrorKind, IsTerminal, Write},
     process::ExitCode,
 };
 
@@ -33,6 +33,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use storage_migration::{Output, Progress, Target};
+use terminal_size::{Width, terminal_size_of};
 
 use cli::{Cli, Command};
 use completion::{COMPLETE, complete};
@@ -52,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) all_namespaces: bool,
     pub(crate) kinds: Kinds,
     pub(crate) now: Timestamp,
+    /// The columns of the terminal that shows the text; `None` if no terminal does.
+    pub(crate) width: Option<usize>,
 }
 
 /// The whole `main`. Returns the exit code: 0, 1 for a failure, 2 for wrong flags.
@@ -63,15 +66,19 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime.block_on(execute(std::env::args_os())),
         Err(error) => Err(Failed { text: String::new(), error: format!("cannot start: {error}") }),
     };
-    let (text, error, code) = match done {
-        Ok(text) => (text, None, ExitCode::SUCCESS),
-        Err(Failed { text, error }) => (text, Some(error), ExitCode::FAILURE),
+    let (text, error) = match done {
+        Ok(text) => (text, None),
+        Err(Failed { text, error }) => (text, Some(error)),
     };
-    drop(write!(std::io::stdout(), "{text}"));
-    if let Some(error) = error {
-        drop(writeln!(std::io::stderr(), "error: {error}"));
-    }
-    code
+    let mut out = std::io::stdout();
+    let written = write!(out, "{text}").and_then(|()| out.flush());
+    // A reader such as `head` may leave early.
+    let lost = written.err().filter(|error| error.kind() != ErrorKind::BrokenPipe);
+    let Some(error) = error.or_else(|| lost.map(|error| format!("cannot write the result: {error}"))) else {
+        return ExitCode::SUCCESS;
+    };
+    drop(writeln!(std::io::stderr(), "error: {error}"));
+    ExitCode::FAILURE
 }
 
 /// A failure, with what was found out nevertheless.
@@ -109,7 +116,13 @@ pub async fn execute(arguments: impl IntoIterator<Item = impl Into<OsString> + C
     let config = config(&cli).await?;
     let namespace = config.default_namespace.clone();
     let client = Client::try_from(config).map_err(|error| format!("cannot set up a client: {}", chain(&error)))?;
-    execute_with(cli, client, &namespace).await
+    execute_with(cli, client, &namespace, width()).await
+}
+
+/// The columns of the terminal that is the standard output.
+fn width() -> Option<usize> {
+    let (Width(columns), _) = terminal_size_of(std::io::stdout())?;
+    Some(columns.into())
 }
 
 async fn config(cli: &Cli) -> Result<Config, String> {
@@ -124,8 +137,8 @@ async fn config(cli: &Cli) -> Result<Config, String> {
     config.map_err(|error| format!("cannot use the kubeconfig: {}; {advice}", chain(&error)))
 }
 
-/// Same as [`execute`], with a client for the cluster and the namespace of its context.
-async fn execute_with(cli: Cli, client: Client, namespace: &str) -> Result<String, Failed> {
+/// Same as [`execute`], with a client for the cluster and the namespace of its context, for a terminal of this width.
+async fn execute_with(cli: Cli, client: Client, namespace: &str, width: Option<usize>) -> Result<String, Failed> {
     let kinds = Kinds::discover(&client).await?;
     let session = Session {
         namespace: cli.namespace.unwrap_or_else(|| namespace.to_owned()),
@@ -133,6 +146,7 @@ async fn execute_with(cli: Cli, client: Client, namespace: &str) -> Result<Strin
         client,
         kinds,
         now: Timestamp::now(),
+        width,
     };
     match cli.command {
         Command::Status(flags) => status::run(&session, &flags).await,

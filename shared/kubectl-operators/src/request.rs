@@ -163,8 +163,10 @@ async fn answered(
     field: &str,
     token: &str,
 ) -> Result<DynamicObject, String> {
-    let name = object.metadata.name.clone().unwrap_or_default();
-    let failed = |error: &kube::Error| request_error("cannot watch the object", error);
+    let (name, uid) = (object.metadata.name.clone().unwrap_or_default(), object.metadata.uid.clone());
+    let failed =
+        |error: &kube::Error| request_error("its operator has the request, but its answer cannot be read", error);
+    let gone = || "the object was deleted".to_owned();
     loop {
         let has_answer = |object: &DynamicObject| object.data["status"][field] == token;
         if has_answer(&object) {
@@ -182,11 +184,13 @@ async fn answered(
                         return Ok(object);
                     }
                 }
-                WatchEvent::Deleted(_) => return Err("the object was deleted".to_owned()),
+                WatchEvent::Deleted(_) => return Err(gone()),
                 WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
             }
         }
-        object = api.get(&name).await.map_err(|error| failed(&error))?; // the watch has ended
+        // The watch has ended. Meanwhile the object may have been deleted, and created again without the request.
+        let found = api.get_opt(&name).await.map_err(|error| failed(&error))?;
+        object = found.filter(|found| found.metadata.uid == uid).ok_or_else(gone)?;
     }
 }
 

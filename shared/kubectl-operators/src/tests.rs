@@ -104,7 +104,7 @@ fn client(model: &Model) -> Client {
 
 async fn run(model: &Model, command: &str) -> Result<String, Failed> {
     let arguments = ["kubectl-operators"].into_iter().chain(command.split_whitespace());
-    execute_with(Cli::try_parse_from(arguments).expect("arguments"), client(model), "shop").await
+    execute_with(Cli::try_parse_from(arguments).expect("arguments"), client(model), "shop", None).await
 }
 
 async fn error(model: &Model, command: &str) -> String {
@@ -150,7 +150,9 @@ async fn status_shows_all_kinds_with_what_is_wrong_first() {
     let expected = ["thing/elsewhere", "thing/broken", "thing/unknown", "thing/rolling", "run/ready"];
     assert_eq!(names(&everywhere), expected, "{everywhere}");
     assert!(everywhere.contains("it has no status: is its operator running?"), "{everywhere}");
-    assert_eq!(names(&run(&model, "status --not-ready runs").await.expect("a table")), [""; 0]);
+    let all_ready = run(&model, "status --not-ready runs").await.expect("a table");
+    assert_eq!(all_ready, "All objects in namespace shop are ready: 1.\n");
+    assert_eq!(names(&run(&model, "status runs run").await.expect("a table")), ["run/ready"], "each kind once");
     assert_eq!(names(&run(&model, "status things -n default").await.expect("a table")), ["thing/elsewhere"]);
     let parsed: Value = serde_json::from_str(&run(&model, "status -o json").await.expect("JSON")).expect("JSON");
     assert_eq!((&parsed[0]["object"], &parsed[0]["health"]), (&json!("thing/broken"), &json!("Wrong")));
@@ -165,6 +167,31 @@ async fn kind_that_cannot_be_listed_does_not_hide_the_others() {
     let failed = run(&model, "status").await.expect_err("a kind is missing");
     assert!(failed.text.contains("run/ready"), "{}", failed.text);
     assert!(failed.error.starts_with("cannot list things: "), "{}", failed.error);
+
+    let failed = run(&model, "status things").await.expect_err("a kind is missing");
+    assert_eq!(failed.text, "", "what cannot be listed may be there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn trace_without_the_right_to_read_events_shows_the_rest() {
+    let model = model();
+    put(&model, "Thing", "shop", "a", &[("Ready", "True", "Ready")]);
+    let plan: Plan = "before list events.events.k8s.io -> answer 403".parse().expect("a plan");
+    model.set_shared_faults(Arc::new(Planned::new(&plan)));
+    let text = run(&model, "trace thing/a").await.expect("a timeline");
+    assert!(text.contains("Ready became True") && text.contains("Events: cannot read the events: "), "{text}");
+}
+
+/// The annotation is written by then, so the user need not ask again.
+#[tokio::test(start_paused = true)]
+async fn request_whose_answer_cannot_be_watched_was_made() {
+    let model = model();
+    put(&model, "Thing", "shop", "a", &[("Ready", "True", "Ready")]);
+    let plan: Plan = "before watch things.example.com -> answer 403".parse().expect("a plan");
+    model.set_shared_faults(Arc::new(Planned::new(&plan)));
+    let why = error(&model, "reconcile thing/a").await;
+    assert!(why.starts_with("thing/a: its operator has the request, but its answer cannot be read: "), "{why}");
+    assert!(annotation(&model, "example.com/reconcile-requested-at").is_some());
 }
 
 #[tokio::test(start_paused = true)]

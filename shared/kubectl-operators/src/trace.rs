@@ -16,7 +16,7 @@ use crate::{
     kinds::Kind,
     object::{conditions, observed_generation},
     request::find,
-    text::{age, columns, request_error},
+    text::{age, columns, one_line, request_error},
 };
 
 /// How many changed fields of one writer are named.
@@ -25,11 +25,17 @@ const FIELDS: usize = 4;
 pub(crate) async fn run(session: &Session, target: &TargetFlags) -> Result<String, String> {
     let (kind, object) = find(session, target).await?;
     let (children, events) = futures::join!(children::of(session, kind, &object), events::of(session, &object));
-    let events = events.map_err(|error| request_error("cannot read the events", &error))?;
+    let events = events.map_err(|error| request_error("cannot read the events", &error));
     Ok(text(kind, &object, &children, &events, session.now))
 }
 
-fn text(kind: &Kind, object: &DynamicObject, children: &Children, events: &[Event], now: Timestamp) -> String {
+fn text(
+    kind: &Kind,
+    object: &DynamicObject,
+    children: &Children,
+    events: &Result<Vec<Event>, String>,
+    now: Timestamp,
+) -> String {
     let metadata = &object.metadata;
     let number = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let handled = object.data.pointer("/status/lastHandledReconcileAt").and_then(Value::as_str);
@@ -46,7 +52,7 @@ fn text(kind: &Kind, object: &DynamicObject, children: &Children, events: &[Even
     let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
     let mut text = columns(&facts.map(|(key, value)| vec![format!("{key}:"), value]).collect::<Vec<_>>());
 
-    let mut moments = moments(object, children, events);
+    let mut moments = moments(object, children, events.as_deref().unwrap_or_default());
     // The sort is stable: children of one second keep the order of the tree, owners first.
     moments.sort_by_key(|moment| (second(moment.time), moment.rank, moment.time));
     let head = ["TIME", "AGE", "WHAT", "DETAILS"].map(str::to_owned).to_vec();
@@ -54,6 +60,13 @@ fn text(kind: &Kind, object: &DynamicObject, children: &Children, events: &[Even
         .into_iter()
         .map(|Moment { time, what, details, .. }| vec![second(time).to_string(), age(time, now), what, details]);
     let _ = write!(text, "\n{}", columns(&[head].into_iter().chain(rows).collect::<Vec<_>>()));
+    // The rest is worth showing nevertheless.
+    if let Err(error) = events {
+        let _ = writeln!(text, "\nEvents: {}", one_line(error));
+    }
+    if !children.forbidden.is_empty() {
+        let _ = writeln!(text, "\nChildren: cannot read {}", children.forbidden.join(", "));
+    }
     text
 }
 
@@ -186,7 +199,7 @@ mod tests {
             ]}),
             &json!({}),
         );
-        let events = [event("2026-01-01T00:05:00Z", 3, "Warning", "Refused", "no room")];
+        let events = Ok(vec![event("2026-01-01T00:05:00Z", 3, "Warning", "Refused", "no room")]);
         let now = "2026-01-01T00:20:00Z".parse().expect("a time");
         insta::assert_snapshot!(text(&kind(), &thing, &Children::from_objects(&[("Service", child)]), &events, now));
     }
@@ -212,10 +225,10 @@ mod tests {
         // The list has the pod before its owner.
         let children = [("Pod", child("pod", "set")), ("ReplicaSet", child("set", "web"))];
         // Events have fractions of a second. This one is nearer to the next second, but belongs to this one.
-        let events = [
+        let events = Ok(vec![
             event("2026-01-01T00:00:07.900000Z", 1, "Normal", "Later", ""),
             event("2026-01-01T00:00:07.100000Z", 1, "Normal", "Earlier", ""),
-        ];
+        ]);
         let now = "2026-01-01T00:20:00Z".parse().expect("a time");
         let text = text(&kind(), &thing, &Children::from_objects(&children), &events, now);
         let rows = text.lines().skip_while(|line| !line.starts_with("TIME")).skip(1);

@@ -60,6 +60,15 @@ fn failures_have_an_exit_code_and_say_what_to_do() {
     assert!(error.starts_with(what) && error.ends_with(advice), "{error}");
 }
 
+/// The result is lost, and a script must notice.
+#[test]
+fn result_that_cannot_be_written_is_a_failure() {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a device of Linux");
+    let (code, text, error) = ends(Command::new(PROGRAM).args(["completions", "bash"]).stdout(full));
+    assert_eq!((code, text.as_str()), (Some(1), ""));
+    assert!(error.starts_with("error: cannot write the result: "), "{error}");
+}
+
 /// kubectl runs this script, which finds the plugin in the `PATH`.
 #[test]
 fn script_for_kubectl_completes_words() {

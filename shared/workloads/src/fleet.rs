@@ -1,6 +1,6 @@
 //! Derives the conditions of an app that a Deployment runs: whether it serves, which change is under way, what is wrong.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -8,10 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::{
     ClockReading, DeploymentView, Health, Live, PodView, Problem, ProblemKind, SecurityPolicy, Verdict,
     pods::{self, PATIENCE},
-    rollout::{Change, Rollout},
+    rollout::{Change, Proof, Rollout},
 };
 
-/// A lost pod is normally replaced within this time. A pod that is missing for longer is a problem.
+/// A lost pod is normally replaced by a ready one within this time. A pod that is missing for longer is a problem.
 const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// The operator's name for its pods, and the condition reasons that contain it.
@@ -36,6 +36,8 @@ pub struct Fleet<'a> {
     pub wording: FleetWording,
     /// The wanted number of pods.
     pub size: i32,
+    /// What proves that a pod serves.
+    pub proof: Proof,
     /// Seconds that a rollout may make no progress.
     pub progress_deadline_seconds: i32,
     /// The app's Deployment, if it exists.
@@ -80,7 +82,7 @@ impl Fleet<'_> {
     /// Returns the state of the app's rollout.
     pub fn rollout(&self) -> Rollout {
         let before = self.condition("Progressing", "True").and_then(|it| Change::from_reason(&it.reason));
-        Rollout::of(self.deployment, self.size, before)
+        Rollout::of(self.deployment, self.size, before, self.proof)
     }
 
     fn available(&self, rollout: &Rollout) -> Verdict {
@@ -100,7 +102,7 @@ impl Fleet<'_> {
                 Verdict::yes(change.reason(), format!("{updated}/{size} {pods} updated"))
             }
             Some(change @ Change::Scaling) => {
-                Verdict::yes(change.reason(), format!("scaling to {size} {pods}, {ready} are ready"))
+                Verdict::yes(change.reason(), format!("scaling to {size} {pods}, {ready} {}", self.proven()))
             }
         }
     }
@@ -119,7 +121,15 @@ impl Fleet<'_> {
     }
 
     fn count(&self, rollout: &Rollout) -> String {
-        format!("{}/{} {} are ready", rollout.ready, rollout.size, self.wording.pods)
+        format!("{}/{} {} {}", rollout.ready, rollout.size, self.wording.pods, self.proven())
+    }
+
+    /// Returns what the counted pods have done.
+    fn proven(&self) -> Cow<'static, str> {
+        match self.proof {
+            Proof::Probe => "are ready".into(),
+            Proof::Seconds(seconds) => format!("have run for {seconds}s").into(),
+        }
     }
 
     fn stalled(&self, message: &str) -> Problem {
@@ -142,10 +152,18 @@ impl Fleet<'_> {
             None => {
                 let unready = self.since("Ready", "False");
                 let stable = self.since("Progressing", "False");
-                (unready.zip(stable).map(|(unready, stable)| unready.max(stable)), REPLACED_WITHIN)
+                (unready.zip(stable).map(|(unready, stable)| unready.max(stable)), self.replaced_within())
             }
         };
         Some((since.unwrap_or(self.now), grace))
+    }
+
+    /// A lost pod is normally replaced within this time, and its replacement counts.
+    fn replaced_within(&self) -> SignedDuration {
+        match self.proof {
+            Proof::Probe => REPLACED_WITHIN,
+            Proof::Seconds(seconds) => REPLACED_WITHIN + SignedDuration::from_secs(seconds.into()),
+        }
     }
 
     /// Whether the status has reported since then that pods are missing. This problem lasts until the pods are ready: a clock

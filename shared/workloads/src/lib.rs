@@ -57,6 +57,7 @@ pub use network_policy::NetworkPolicyView;
 pub use pod::{LAST_WORDS, Phase, PodView, Trouble};
 pub use present::ClockReading;
 pub use problem::{Problem, ProblemKind};
+pub use rollout::Proof;
 pub use scope::{MayOwn, Scope, Scoped};
 pub use security::{SecurityPolicy, SecurityProfile};
 pub use service::ServiceView;

@@ -2,6 +2,26 @@
 
 use crate::{DeploymentView, Live, Progress};
 
+/// What proves that a pod serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// A probe. The pods that it reports as ready count.
+    Probe,
+    /// Only time: the pods have no probe, so they are ready as soon as their program starts. Those count that have run for this
+    /// number of seconds, the `minReadySeconds` of the Deployment.
+    Seconds(i32),
+}
+
+impl Proof {
+    /// The number of pods that count as ready, of any template.
+    fn count(self, live: &DeploymentView) -> i32 {
+        match self {
+            Self::Probe => live.ready(),
+            Self::Seconds(_) => live.available(),
+        }
+    }
+}
+
 /// The state of a Deployment, compared with the wanted number of pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rollout {
@@ -9,7 +29,7 @@ pub struct Rollout {
     pub size: i32,
     /// Pods of the current template; 0 until the Deployment controller has observed that template.
     pub updated: i32,
-    /// Pods that are ready, of any template.
+    /// Pods that count as ready, of any template.
     pub ready: i32,
     /// The change that is under way, if any.
     pub change: Option<Change>,
@@ -45,16 +65,17 @@ impl Rollout {
     /// Reads the state of a Deployment, which may not exist yet.
     ///
     /// `before` is the change that was under way at the last reconcile. It is needed because a Deployment reports the same while
-    /// it waits for two additional pods and after it has lost two pods. Only the former is a change.
-    pub fn of(deployment: Option<&Live<DeploymentView>>, size: i32, before: Option<Change>) -> Self {
+    /// it waits for two additional pods and after it has lost two pods. Only the former is a change. `proof` says which pods count
+    /// as ready.
+    pub fn of(deployment: Option<&Live<DeploymentView>>, size: i32, before: Option<Change>, proof: Proof) -> Self {
         let Some(live) = deployment else {
             return Self { size, updated: 0, ready: 0, change: Some(Change::RollingOut), stalled: None };
         };
         Self {
             size,
             updated: if live.is_observed() { live.updated() } else { 0 },
-            ready: live.ready(),
-            change: change(live, size, before),
+            ready: proof.count(live),
+            change: change(live, size, before, proof),
             stalled: match live.progress() {
                 Progress::Stalled(message) => Some(message.clone()),
                 _ => None,
@@ -68,8 +89,8 @@ impl Rollout {
     }
 }
 
-fn change(live: &Live<DeploymentView>, size: i32, before: Option<Change>) -> Option<Change> {
-    let complete = [live.replicas(), live.updated(), live.ready()] == [size; 3];
+fn change(live: &Live<DeploymentView>, size: i32, before: Option<Change>, proof: Proof) -> Option<Change> {
+    let complete = [live.replicas(), live.updated(), proof.count(live)] == [size; 3];
     let old_pods = live.replicas() > live.updated();
     match live.progress() {
         _ if complete && live.is_observed() => None,
@@ -128,19 +149,39 @@ mod tests {
             ("down to nothing", deployment(2, [0, 0, 0], COMPLETE), 0, Some(Scaling), None),
             ("back from nothing", deployment(1, [0, 0, 0], COMPLETE), 3, None, Some(Scaling)),
         ] {
-            assert_eq!(Rollout::of(Some(&live), size, before).change, expected, "{situation}");
+            assert_eq!(Rollout::of(Some(&live), size, before, Proof::Probe).change, expected, "{situation}");
         }
+    }
+
+    /// Such a pod is ready as soon as its program starts, also if it is about to crash.
+    #[test]
+    fn pods_without_a_probe_count_when_they_are_available() {
+        let rollout = |available: i32, proof: Proof| {
+            let mut live = deployment(2, [3, 3, 3], ONGOING);
+            live.view = serde_json::from_value(json!({"status": {
+                "observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
+                "availableReplicas": available, "conditions": [{"type": "Progressing", "status": "True", "reason": ONGOING}],
+            }}))
+            .expect("a view of the object");
+            let Rollout { ready, change, .. } = Rollout::of(Some(&live), 3, None, proof);
+            (ready, change)
+        };
+        let time = Proof::Seconds(30);
+        assert_eq!(rollout(0, time), (0, Some(Change::RollingOut)));
+        assert_eq!(rollout(2, time), (2, Some(Change::RollingOut)));
+        assert_eq!(rollout(3, time), (3, None));
+        assert_eq!(rollout(0, Proof::Probe), (3, None), "the probe proves it at once");
     }
 
     #[test]
     fn missing_deployment_is_rolling_out() {
-        let rollout = Rollout::of(None, 3, None);
+        let rollout = Rollout::of(None, 3, None, Proof::Probe);
         assert_eq!((rollout.change, rollout.ready, rollout.all_ready()), (Some(Change::RollingOut), 0, false));
     }
 
     #[test]
     fn stalled_rollout_keeps_its_message() {
         let stuck = deployment(2, [4, 1, 3], "ProgressDeadlineExceeded");
-        assert_eq!(Rollout::of(Some(&stuck), 3, None).stalled.as_deref(), Some("stuck"));
+        assert_eq!(Rollout::of(Some(&stuck), 3, None, Proof::Probe).stalled.as_deref(), Some("stuck"));
     }
 }

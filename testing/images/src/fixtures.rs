@@ -1,15 +1,16 @@
 //! The fixtures: images for samples, demos and tests, under the names that these use.
 //!
-//! memcached and busybox are the real programs, from Debian's packages. The other public images are **stand-ins** around the
-//! program `testbox`. The two nginx images have the name, the port and the user of the real image, and answer every HTTP request
-//! with a greeting. This is enough for tests of operators, which observe pods and not the programs in them. The exporter of
-//! memcached accepts the flags of the real one, and serves three of its metrics.
+//! memcached, busybox and nginx are the real programs, from Debian's packages. nginx starts as root, gives folders to its own user,
+//! and serves as this user: tests of security profiles need an image that really does so. The other public images are **stand-ins**
+//! around the program `testbox`. The unprivileged nginx has the name, the port and the user of the real image, and answers every
+//! HTTP request with a greeting. This is enough for tests of operators, which observe pods and not the programs in them. The
+//! exporter of memcached accepts the flags of the real one, and serves three of its metrics.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::debian::Debian;
+use crate::debian::{Debian, Package};
 use crate::go::{GoProgram, PAUSE, TESTBOX};
 use crate::{Digest, ImageSpec, Layer, Reference, Store, closure};
 
@@ -39,6 +40,7 @@ enum Content {
     Command(&'static str),
     Memcached,
     Busybox,
+    Nginx,
 }
 
 const FIXTURES: &[Fixture] = &[
@@ -66,12 +68,7 @@ const FIXTURES: &[Fixture] = &[
             port: Some(8080),
         },
     },
-    // A stand-in, see above. Like the real image, it has root and a low port: restricted namespaces must refuse it.
-    Fixture {
-        name: "docker.io/library/nginx:latest",
-        tags: &["stable", "mainline", "1"],
-        content: Content::Program { program: &TESTBOX, args: &["serve", "--port", "80"], user: "", port: Some(80) },
-    },
+    Fixture { name: "docker.io/library/nginx:latest", tags: &["stable", "mainline", "1"], content: Content::Nginx },
     // A stand-in, see above.
     Fixture {
         name: "docker.io/prom/memcached-exporter:v0.15.4",
@@ -120,6 +117,7 @@ impl Fixture {
             Content::Command(command) => format!("{:?} {command}", TESTBOX.sources),
             Content::Memcached => "memcached".to_owned(),
             Content::Busybox => "busybox".to_owned(),
+            Content::Nginx => format!("nginx {NGINX_CONFIGURATION}"),
         };
         Digest::of(format!("{RECIPE} {} {:?} {content}", self.name, self.tags).as_bytes())
     }
@@ -136,6 +134,7 @@ impl Fixture {
             }
             Content::Memcached => memcached()?,
             Content::Busybox => busybox()?,
+            Content::Nginx => nginx()?,
         };
         references.extend(version.map(|version| name.with_tag(&version)));
         references.push(name);
@@ -166,10 +165,7 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 fn memcached() -> Result<(ImageSpec, Option<String>)> {
     let debian = Debian::shared()?;
     let package = debian.unpack("memcached")?;
-    let mut roots = vec![package.root.clone()];
-    for library in &package.libraries {
-        roots.push(debian.unpack(library)?.root);
-    }
+    let roots = with_libraries(&debian, &package)?;
     let program = package.root.join("usr/bin/memcached");
     let mut files = Layer::new();
     files
@@ -212,6 +208,65 @@ fn busybox() -> Result<(ImageSpec, Option<String>)> {
     }
     let spec = ImageSpec { files, cmd: vec!["sh".to_owned()], env: vec![PATH.to_owned()], ..ImageSpec::default() };
     Ok((spec, Some(package.version)))
+}
+
+/// The configuration of nginx. It binds port 80 as root, and answers as its own user, which may not read `/etc/root-only`. One socket
+/// takes requests of both families of addresses.
+const NGINX_CONFIGURATION: &str = r#"user nginx;
+worker_processes 1;
+daemon off;
+error_log stderr notice;
+events {}
+http {
+    access_log off;
+    server {
+        listen [::]:80 ipv6only=off;
+        location / { return 200 "hello from $hostname\n"; }
+        location = /root-only { alias /etc/root-only; }
+    }
+}
+"#;
+
+/// The image of the real nginx, and its version. Like the public image, it starts as root, and its processes that answer requests
+/// have the user 101.
+fn nginx() -> Result<(ImageSpec, Option<String>)> {
+    let debian = Debian::shared()?;
+    let mut package = debian.unpack("nginx")?;
+    if !package.root.join("usr/sbin/nginx").exists() {
+        package = debian.unpack("nginx-core")?; // in some releases, `nginx` has no files, and depends on this package
+    }
+    let mut roots = with_libraries(&debian, &package)?;
+    roots.push(debian.unpack("zlib1g")?.root);
+    let program = package.root.join("usr/sbin/nginx");
+    let mut files = Layer::new();
+    files
+        .copy("/usr/sbin/nginx", &program, 0o755)?
+        .file("/etc/nginx/nginx.conf", NGINX_CONFIGURATION, 0o644)
+        .file("/etc/root-only", "only root reads this\n", 0o600)
+        .file("/etc/passwd", "root:x:0:0:root:/root:/sbin/nologin\nnginx:x:101:101::/:/sbin/nologin\n", 0o644)
+        .file("/etc/group", "root:x:0:\nnginx:x:101:\n", 0o644)
+        .directory("/run", 0o755)
+        .directory("/tmp", 0o1777)
+        .directory("/var/lib/nginx", 0o755)
+        .directory("/var/log/nginx", 0o755);
+    closure::add(&mut files, &program, &roots)?;
+    let spec = ImageSpec {
+        files,
+        entrypoint: vec!["nginx".to_owned()],
+        env: vec![PATH.to_owned()],
+        ports: vec![80],
+        ..ImageSpec::default()
+    };
+    Ok((spec, Some(package.version)))
+}
+
+/// The folders with the files of the package and of the libraries on which it depends.
+fn with_libraries(debian: &Debian, package: &Package) -> Result<Vec<PathBuf>> {
+    let mut roots = vec![package.root.clone()];
+    for library in &package.libraries {
+        roots.push(debian.unpack(library)?.root);
+    }
+    Ok(roots)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},
     process::{Command, Stdio},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use futures::{StreamExt, stream};
@@ -14,16 +14,19 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DynamicObject, ListParams, ObjectList, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, cache_of, until};
+use crate::world::{World, cache_of, until, until_within};
 
 /// The number of objects in a usual run, and with `STORED_OBJECTS=all`.
 const OBJECTS: [usize; 2] = [400, 10_000];
 /// How often the command is killed.
 const KILLS: usize = 6;
+/// How long the API server may take to fill its caches after a change of the versions: it converts each object, one after the other,
+/// and waits for up to half a minute before it tries again what has failed.
+const FILLED_WITHIN: Duration = Duration::from_mins(5);
 /// The objects between two progress reports of a command that is killed.
 const PAGE: usize = 20;
 const USER: &str = "migrator";
@@ -49,13 +52,26 @@ impl World {
         let mut contents = BTreeMap::new();
         let mut parameters = ListParams::default().limit(500);
         loop {
-            let page = self.caches().list(&parameters).await.unwrap();
+            let page = self.page(&parameters).await;
             contents.extend(page.items.into_iter().map(|it| (it.name_any(), content(&it))));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
                 None => return contents,
             }
         }
+    }
+
+    /// One page of the objects. Right after a change of the versions, the API server fills a cache of all objects, calls the webhook
+    /// for each that is stored in another version, and refuses some lists meanwhile.
+    async fn page(&self, parameters: &ListParams) -> ObjectList<DynamicObject> {
+        let mut answer = None;
+        until_within(FILLED_WITHIN, "a page is listed", async || {
+            let listed = self.caches().list(parameters).await;
+            answer = listed.inspect_err(|error| eprintln!("not listed yet: {error}")).ok();
+            answer.is_some()
+        })
+        .await;
+        answer.expect("a page")
     }
 
     /// The command, as a user who has only the permissions that the command says it needs.
@@ -136,7 +152,7 @@ async fn killed_migration_loses_no_object_and_the_old_version_can_retire() {
 
     world.set_versions(&storing(&good, "v1")).await.unwrap();
     // It only converts: the objects are outside of the namespaces that it watches.
-    let mut manager = world.by_url(&["--watch-namespaces", "kube-public"]).await;
+    let mut manager = world.by_url_within(FILLED_WITHIN, &["--watch-namespaces", "kube-public"]).await;
     let v1_only: Vec<_> = storing(&good, "v1").into_iter().filter(|version| version.name == "v1").collect();
     until("the storage version is v1", async || world.stored_versions().await == ["v1", "v1alpha1"]).await;
     let before = world.contents().await;
@@ -180,6 +196,7 @@ async fn killed_migration_loses_no_object_and_the_old_version_can_retire() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(manager.child.wait().unwrap().success());
     world.set_versions(&v1_only).await.expect("v1alpha1 can retire");
-    until("v1alpha1 is gone", async || v1alpha1.list(&ListParams::default()).await.is_err()).await;
+    until_within(FILLED_WITHIN, "v1alpha1 is gone", async || v1alpha1.list(&ListParams::default()).await.is_err())
+        .await;
     assert!(world.contents().await == before, "every object is readable as v1");
 }

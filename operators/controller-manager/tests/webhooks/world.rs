@@ -86,10 +86,15 @@ impl World {
 
     /// Starts the manager so that the API server calls it by URL.
     pub(crate) async fn by_url(&self, flags: &[&str]) -> Manager {
+        self.by_url_within(PATIENCE, flags).await
+    }
+
+    /// Like [`Self::by_url`], with another limit for the time until the manager is ready.
+    pub(crate) async fn by_url_within(&self, limit: Duration, flags: &[&str]) -> Manager {
         let port = Port::reserve().unwrap();
         let url = format!("https://127.0.0.1:{}", port.number());
         let manager = self.start(port, &[&["--webhook-client-url", &url], flags].concat());
-        manager.until_ready().await;
+        manager.until_ready_within(limit).await;
         manager
     }
 
@@ -135,7 +140,11 @@ impl Manager {
     }
 
     pub(crate) async fn until_ready(&self) {
-        until("ready", async || self.readiness().await.contains("readyz check passed")).await;
+        self.until_ready_within(PATIENCE).await;
+    }
+
+    async fn until_ready_within(&self, limit: Duration) {
+        until_within(limit, "ready", async || self.readiness().await.contains("readyz check passed")).await;
     }
 
     /// Sends bytes over TLS, trusting `bundle`, and returns what comes back.
@@ -191,10 +200,15 @@ pub(crate) fn message(error: &kube::Error) -> &str {
     }
 }
 
-pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, holds: impl AsyncFnMut() -> bool) {
+    until_within(PATIENCE, what, holds).await;
+}
+
+/// Like [`until`], with another limit.
+pub(crate) async fn until_within(limit: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !holds().await {
-        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -95,6 +95,27 @@ fn every_possibly_used_reference_is_closed() {
     assert_eq!(end(&ticket(&json!({"status": third})), 0, |_| unknown()).0.len(), 1);
 }
 
+/// The cluster may have been restored from a backup that is older than the last purchases.
+#[test]
+fn attempts_after_the_known_one_are_closed_until_one_has_no_booking() {
+    let always = |attempt: u32| {
+        let reference = if attempt == 0 { UID.to_owned() } else { format!("{UID}.{attempt}") };
+        let status = json!({"phase": "Booked", "bookingId": "BK-0", "attempt": attempt, "reference": reference});
+        ticket(&json!({"spec": {"rebookPolicy": "Always"}, "status": status}))
+    };
+    let (asked, result) = end(&always(0), 0, |reference| match reference.strip_prefix(UID) {
+        Some("") => closed(Some("BK-0")),
+        Some(".1") => closed(Some("BK-1")),
+        _ => closed(None),
+    });
+    assert_eq!(asked, [UID.to_owned(), format!("{UID}.1"), format!("{UID}.2")]);
+    assert_eq!(said(&result), "Booking BK-1 cancelled", "the other one was lost before");
+    // The provider may have lost the first booking.
+    assert_eq!(end(&always(0), 0, |_| closed(None)).0.len(), 2);
+    assert_eq!(end(&always(10), 0, |_| closed(Some("BK-0"))).0.len(), 11, "there is no later attempt");
+    assert_eq!(end(&ticket(&json!({})), 0, |_| closed(Some("BK-1"))).0.len(), 1, "with Never, there is none");
+}
+
 #[test]
 fn retained_booking_causes_no_request() {
     let kept = ticket(&json!({"spec": {"deletionPolicy": "Retain"}}));

@@ -50,3 +50,25 @@ async fn ticket_deleted_after_the_backup_books_nothing() {
     assert!(office.ticket("ours").is_some(), "{}", office.said("ours"));
     assert!(office.airline.live().is_empty(), "its booking was cancelled: {}", office.said("ours"));
 }
+
+/// The backup is older than the second purchase, and the ticket is deleted before the operator has looked at it.
+#[tokio::test(start_paused = true)]
+async fn deletion_after_a_restore_also_cancels_what_was_booked_after_the_backup() {
+    let mut office = Office::open();
+    office.apply("ours", json!({"rebookPolicy": "Always"})).await;
+    office.until_quiet().await;
+    let backup = office.model.snapshot();
+    let first = office.ticket("ours").and_then(|it| it.status?.booking_id).expect("an id");
+    office.airline.act(booking_server::ledger::Airline::Cancel, &first);
+    office.pass(Duration::from_mins(6)).await;
+    office.until_quiet().await;
+    assert_eq!(office.airline.live().len(), 1, "it was booked again");
+
+    office.stop().await;
+    office.model.restore(&backup);
+    office.delete("ours").await;
+    office.start();
+    office.until_quiet().await;
+    assert_eq!(office.said("ours"), "gone");
+    assert!(office.airline.live().is_empty(), "left at the provider: {:?}", office.airline.live());
+}

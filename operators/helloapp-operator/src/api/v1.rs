@@ -203,7 +203,7 @@ pub struct HelloAppSpec {
 
     /// What the operator does when a change makes no progress for rollout.progressDeadlineSeconds. Never: it reports the problem.
     /// OnStall: it also restores the last available pod template, until spec results in another template; a new size does not.
-    /// Without a probe, a new pod then counts as available after 30 seconds at the earliest, or shortly before a shorter deadline. Default: Never.
+    /// Default: Never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
 
@@ -231,7 +231,7 @@ pub struct ProbeSettings {
     }]))]
     pub path: Option<String>,
 
-    /// Whether to use no probes: a pod then counts as ready as soon as it runs. Default: false.
+    /// Whether to use no probes: a pod then counts as ready after a time, see rollout.minReadySeconds. Default: false.
     pub disabled: bool,
 }
 
@@ -288,7 +288,8 @@ pub struct RolloutSettings {
     #[schemars(schema_with = "schemas::pods_or_percent")]
     pub max_unavailable: IntOrString,
 
-    /// Seconds that a new pod must be ready before the change continues. Default: 0.
+    /// Seconds that a new pod must be ready before the change continues. Without a probe, a pod counts as ready after 30 seconds at
+    /// the earliest, or one second before a shorter progressDeadlineSeconds. Default: 0.
     #[schemars(range(min = 0, max = 3600))]
     pub min_ready_seconds: i32,
 
@@ -313,10 +314,10 @@ pub struct HelloAppStatus {
     /// Pods that exist.
     pub replicas: i32,
 
-    /// Pods that are ready.
+    /// Pods that are ready. Without a probe: pods whose program runs.
     pub ready_replicas: i32,
 
-    /// Pods that have been ready for rollout.minReadySeconds.
+    /// Pods that have been ready for rollout.minReadySeconds or, without a probe, have run for 30 seconds at least.
     pub available_replicas: i32,
 
     /// Pods that have the latest configuration.

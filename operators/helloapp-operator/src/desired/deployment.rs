@@ -11,11 +11,11 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::ResourceExt;
-use workloads::{App, ImagePullPolicy, RolloutStrategy, SecurityProfile, normalize};
+use workloads::{App, ImagePullPolicy, Proof, RolloutStrategy, SecurityProfile, normalize};
 
 use crate::{
     HelloApp,
-    api::v1::{HelloAppSpec, Rollback, RolloutSettings, StartupProbe},
+    api::v1::{HelloAppSpec, RolloutSettings, StartupProbe},
 };
 
 /// The name of the container that runs the image.
@@ -24,20 +24,30 @@ pub const CONTAINER: &str = "app";
 /// The name of the port, in the pod and in the Service.
 pub(super) const PORT: &str = "http";
 
-/// Without a probe, a pod counts as available after this time at the earliest, if the spec wants rollbacks. A program that crashes
-/// soon after its start would otherwise be available between two crashes: its release would complete, and be restored later.
+/// Without a probe, a pod counts as available after this time at the earliest. A program that crashes soon after its start would
+/// otherwise be available between two crashes: its release would complete, the app would be `Ready`, and a rollback would restore it.
 const UNPROBED_SECONDS: i32 = 30;
 
 /// Returns the Deployment that runs `size` pods of this template.
 pub fn deployment(hello: &HelloApp, template: PodTemplateSpec) -> Deployment {
-    let RolloutSettings { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds } =
-        hello.spec.rollout();
-    let is_unproven = hello.spec.rollback() == Rollback::OnStall && probe(&hello.spec).is_none();
-    // The API server requires that the deadline is later.
-    let least = if is_unproven { UNPROBED_SECONDS.min(progress_deadline_seconds - 1) } else { 0 };
-    let min_ready_seconds = min_ready_seconds.max(least);
+    let RolloutSettings { max_surge, max_unavailable, progress_deadline_seconds, .. } = hello.spec.rollout();
+    let min_ready_seconds = min_ready_seconds(&hello.spec);
     let pace = RolloutStrategy { max_surge, max_unavailable, min_ready_seconds, progress_deadline_seconds };
     workloads::deployment(hello.name_any(), &App::of(hello), hello.spec.size, pace, template)
+}
+
+/// Returns what proves that a pod of the spec serves.
+pub fn proof(hello: &HelloApp) -> Proof {
+    if probe(&hello.spec).is_some() { Proof::Probe } else { Proof::Seconds(min_ready_seconds(&hello.spec)) }
+}
+
+fn min_ready_seconds(spec: &HelloAppSpec) -> i32 {
+    let RolloutSettings { min_ready_seconds, progress_deadline_seconds, .. } = spec.rollout();
+    if probe(spec).is_some() {
+        return min_ready_seconds;
+    }
+    // The API server requires that the deadline is later.
+    min_ready_seconds.max(UNPROBED_SECONDS.min(progress_deadline_seconds.saturating_sub(1)))
 }
 
 /// Returns the pod template of the spec. Only a change of this template restarts the pods.

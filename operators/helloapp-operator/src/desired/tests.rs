@@ -1,6 +1,6 @@
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Value, json};
-use workloads::{SecurityPolicy, SecurityProfile};
+use workloads::{Proof, SecurityPolicy, SecurityProfile};
 
 use super::*;
 use crate::samples;
@@ -54,7 +54,7 @@ fn t13_changes_of_each_field() {
         json!({"nodeSelector": {"a": "b"}, "tolerations": [{"key": "a", "operator": "Exists", "value": ""}]}),
         json!({"securityProfile": "RootAllowed"}),
         json!({"securityProfile": "Baseline", "runAsUser": 0}),
-        json!({"rollout": {"maxSurge": 1, "maxUnavailable": 0, "minReadySeconds": 5, "progressDeadlineSeconds": 60}}),
+        json!({"rollout": {"maxSurge": 1, "maxUnavailable": 0, "minReadySeconds": 45, "progressDeadlineSeconds": 60}}),
         json!({"podLabels": {"a": "b"}, "podAnnotations": {"c": "d"}, "podDisruptionBudget": {"mode": "Always"}}),
         json!({"volumes": [{"name": "v", "emptyDir": {}}], "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": false}]}),
     ];
@@ -121,19 +121,26 @@ fn token_is_mounted_only_with_a_named_account() {
 }
 
 #[test]
-fn release_without_a_probe_proves_itself_for_a_while_before_a_rollback_relies_on_it() {
+fn release_without_a_probe_proves_itself_for_a_while() {
     let min_ready = |more: &Value| {
-        let mut spec = json!({"image": "a", "rollback": "OnStall"});
+        let mut spec = json!({"image": "a"});
         spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         let hello = samples::with_spec(&spec);
-        deployment(&hello, template(&hello, profile(&hello))).spec.and_then(|it| it.min_ready_seconds)
+        let seconds = deployment(&hello, template(&hello, profile(&hello))).spec.and_then(|it| it.min_ready_seconds);
+        if let Proof::Seconds(counted) = proof(&hello) {
+            assert_eq!(counted, seconds.unwrap_or(0), "the status and the Deployment count the same time");
+        }
+        seconds
     };
     assert_eq!(min_ready(&json!({})), Some(30));
+    assert_eq!(min_ready(&json!({"rollback": "OnStall"})), Some(30));
     assert_eq!(min_ready(&json!({"port": 80, "probe": {"disabled": true}})), Some(30));
     assert_eq!(min_ready(&json!({"rollout": {"minReadySeconds": 40}})), Some(40));
     assert_eq!(min_ready(&json!({"rollout": {"progressDeadlineSeconds": 10}})), Some(9), "the deadline is later");
     assert_eq!(min_ready(&json!({"port": 80})), None, "the probe proves that it serves");
-    assert_eq!(min_ready(&json!({"rollback": "Never"})), None);
+    assert_eq!(min_ready(&json!({"port": 80, "rollout": {"minReadySeconds": 5}})), Some(5));
+    let older = json!({"rollout": {"progressDeadlineSeconds": i32::MIN}});
+    assert_eq!(min_ready(&older), None, "a spec that an older schema let through does not end the operator");
 }
 
 /// Otherwise the reason of a crash is only in the log.

@@ -119,7 +119,7 @@ fn ready_app_of_one_replica_reads_well() {
 #[test]
 fn conditions_have_reasons_and_messages_about_replicas() {
     let told = |ready: i32| {
-        let hello = app(&json!({"image": "app:2", "size": 3}), &json!({}));
+        let hello = app(&json!({"image": "app:2", "size": 3, "port": 8080}), &json!({}));
         let health = report(&hello, &deployment([3, 3, ready, ready], ONGOING), None).health;
         let verdicts = [health.available.expect("Available"), health.progressing.expect("Progressing"), health.ready];
         verdicts.map(|it| format!("{}: {}", it.reason, it.message))
@@ -140,6 +140,36 @@ fn conditions_have_reasons_and_messages_about_replicas() {
             "ReplicasNotReady: 0/3 replicas are ready",
         ]
     );
+}
+
+/// Its pods are ready as soon as the program starts.
+#[test]
+fn app_without_a_probe_is_ready_when_its_pods_are_available() {
+    for spec in [
+        json!({"image": "app:2", "size": 3}),
+        json!({"image": "app:2", "size": 3, "port": 80, "probe": {"disabled": true}}),
+    ] {
+        let told = |available: i32| {
+            let hello = app(&spec, &json!({"image": "app:1"}));
+            let Report { status, health } = report(&hello, &deployment([3, 3, 3, available], ONGOING), None);
+            let verdicts =
+                [health.available.expect("Available"), health.progressing.expect("Progressing"), health.ready];
+            (status.image.unwrap_or_default(), verdicts.map(|it| format!("{}: {}", it.reason, it.message)))
+        };
+        let (image, verdicts) = told(0);
+        assert_eq!(image, "app:1", "{spec}");
+        assert_eq!(
+            verdicts,
+            [
+                "NoReadyReplicas: 0/3 replicas have run for 30s",
+                "RollingOut: 3/3 replicas updated",
+                "ReplicasNotReady: 0/3 replicas have run for 30s",
+            ]
+        );
+        let (image, [_, progressing, ready]) = told(3);
+        assert_eq!(image, "app:2", "{spec}");
+        assert_eq!([progressing, ready], ["Stable: no change is being carried out", "Ready: all 3 replicas are ready"]);
+    }
 }
 
 #[test]

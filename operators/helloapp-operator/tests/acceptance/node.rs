@@ -14,7 +14,7 @@ use crate::kit::hello;
 /// The image of the real busybox runs as root.
 const IMAGE: &str = "docker.io/library/busybox:1.36";
 /// Writes a file that only root can read, in a folder that only root can change, and gives it to another user. Stock images such as
-/// nginx do the same when they start; the last step needs a capability.
+/// nginx do the same when they start; the last step needs a capability. The end-to-end tests run nginx itself.
 const SCRIPT: &str = "umask 077; echo hidden > /root-only; echo \"user $(id -u) reads $(cat /root-only)\"; \
                       if chown 101 /root-only; then echo given away; else echo kept; fi; exec sleep 3600";
 /// How the last step of the script ends.

@@ -229,9 +229,9 @@ fn wanted_deployment(object: &Value) -> Value {
     pod["containers"] = json!([container]);
     let rollout = &spec["rollout"];
     let deadline = rollout["progressDeadlineSeconds"].as_i64().unwrap_or(600);
-    // Without a probe, nothing but time tells whether a release is good enough to be restored later.
+    // Without a probe, nothing but time tells whether a pod serves.
     let has_probe = !spec["port"].is_null() && spec["probe"]["disabled"] != true;
-    let least = if spec["rollback"] == "OnStall" && !has_probe { 30_i64.min(deadline - 1) } else { 0 };
+    let least = if has_probe { 0 } else { 30_i64.min(deadline - 1) };
     let mut pod_labels = labels("helloapp", name);
     for (key, value) in spec["podLabels"].as_object().into_iter().flatten() {
         pod_labels[key] = value.clone();

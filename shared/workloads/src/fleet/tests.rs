@@ -61,11 +61,12 @@ fn fleet(size: i32, stored: &[(&str, &str, &str, &str)]) -> Wanted {
             json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": since});
         serde_json::from_value(condition).expect("a condition")
     });
-    Wanted { size, stored: conditions.collect() }
+    Wanted { size, proof: Proof::Probe, stored: conditions.collect() }
 }
 
 struct Wanted {
     size: i32,
+    proof: Proof,
     stored: Vec<Condition>,
 }
 
@@ -78,8 +79,9 @@ impl Wanted {
             none_ready: "NoReadyNodes",
             not_ready: ProblemKind::not_ready("NodesNotReady"),
         };
-        let (size, stored, now) = (self.size, &*self.stored, at(NOW));
-        Fleet { wording, size, progress_deadline_seconds: 600, deployment, pods, stored, security: None, now }.health()
+        let (size, proof, stored, now) = (self.size, self.proof, &*self.stored, at(NOW));
+        let (progress_deadline_seconds, security) = (600, None);
+        Fleet { wording, size, proof, progress_deadline_seconds, deployment, pods, stored, security, now }.health()
     }
 }
 
@@ -139,6 +141,38 @@ fn lost_pod_is_a_problem_after_one_minute() {
 
     let missed = ["True MinimumNodesAvailable", "False Stable", "NodesNotReady", "False NodesNotReady"];
     check(&unready_since("2026-11-21T10:09:00Z"), Some(&two_of_three), &three_pods()[..2], missed);
+}
+
+/// A program that crashes soon after each start would otherwise be ready between two crashes.
+#[test]
+fn pods_without_a_probe_are_ready_after_their_time() {
+    let unproven = Wanted { proof: Proof::Seconds(30), ..fleet(3, &[]) };
+    let running = |available: i32| {
+        let conditions = json!([{"type": "Progressing", "status": "True", "reason": ONGOING}]);
+        live(
+            "web",
+            &json!({"status": {
+                "observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
+                "availableReplicas": available, "conditions": conditions,
+            }}),
+        )
+    };
+    let started = ["False NoReadyNodes", "True RollingOut", "", "False NodesNotReady"];
+    check(&unproven, Some(&running(0)), &three_pods(), started);
+    assert_eq!(unproven.health(Some(&running(0)), &[]).ready.message, "0/3 nodes have run for 30s");
+    let proven = ["True MinimumNodesAvailable", "False Stable", "", "True Ready"];
+    check(&unproven, Some(&running(3)), &three_pods(), proven);
+}
+
+/// Otherwise each lost pod would be a problem, if the time is long.
+#[test]
+fn lost_pod_without_a_probe_gets_its_time_too() {
+    let problems = |unready_since: &str| {
+        let stored = fleet(3, &[STABLE, ("Ready", "False", "NodesNotReady", unready_since)]);
+        let wanted = Wanted { proof: Proof::Seconds(30), ..stored };
+        wanted.health(Some(&deployment(2, [3, 3, 2], COMPLETE)), &[]).problems.len()
+    };
+    assert_eq!((problems("2026-11-21T10:08:31Z"), problems("2026-11-21T10:08:30Z")), (0, 1));
 }
 
 /// After clocks were put back, the stored times lie in the future, so the length of the outage is unknown.
