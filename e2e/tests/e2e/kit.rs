@@ -59,7 +59,7 @@ pub(crate) async fn world_with(access: Access) -> Option<Visit> {
     cluster::or_skip(allowed).map(|()| world)
 }
 
-/// Waits until the app is `Ready`. If it has no probe, each new pod has to run for 30 seconds first.
+/// Waits until the app is `Ready`. If it has no probe, each new pod has to run for 10 seconds first.
 pub(crate) async fn app_is_ready(world: &World, name: &str) -> HelloApp {
     world
         .within(Duration::from_mins(3), &format!("{name} is Ready"), async || {

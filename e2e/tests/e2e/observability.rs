@@ -102,7 +102,7 @@ async fn every_query_returns_data_through_the_proxy() {
     world.patch::<Memcached>("memcached-sample", json!({"spec": {"config": {"memoryMB": 65}}})).await;
     app_is_ready(&world, "helloapp-sample").await;
     let env = json!([{"name": "GREETING", "value": "hello"}]);
-    // Each new pod has to run for 30 seconds, as the app has no probe. With this surge, all of them start at once.
+    // Each new pod has to run for 10 seconds, as the app has no probe. With this surge, all of them start at once.
     let spec = json!({"env": env, "size": 4, "rollout": {"maxSurge": "100%"}});
     world.patch::<HelloApp>("helloapp-sample", json!({"spec": spec})).await;
 

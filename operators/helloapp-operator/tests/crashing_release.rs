@@ -154,7 +154,7 @@ async fn app_without_a_probe_is_ready_after_its_time_and_never_while_it_crashes(
     memory.start();
     memory.until_quiet().await;
     let mut cluster = Cluster::default();
-    cluster.play(&mut memory, 29).await;
+    cluster.play(&mut memory, 9).await;
     assert_eq!(
         (&status(&memory)["readyReplicas"], is_ready(&memory)),
         (&json!(1), false),

@@ -288,8 +288,8 @@ pub struct RolloutSettings {
     #[schemars(schema_with = "schemas::pods_or_percent")]
     pub max_unavailable: IntOrString,
 
-    /// Seconds that a new pod must be ready before the change continues. Without a probe, a pod counts as ready after 30 seconds at
-    /// the earliest, or one second before a shorter progressDeadlineSeconds. Default: 0.
+    /// Seconds that a new pod must be ready before the change continues. Without a probe, a pod counts as ready after 10 seconds at
+    /// the earliest, with rollback OnStall after 30, or one second before a shorter progressDeadlineSeconds. Default: 0.
     #[schemars(range(min = 0, max = 3600))]
     pub min_ready_seconds: i32,
 
@@ -317,7 +317,7 @@ pub struct HelloAppStatus {
     /// Pods that are ready. Without a probe: pods whose program runs.
     pub ready_replicas: i32,
 
-    /// Pods that have been ready for rollout.minReadySeconds or, without a probe, have run for 30 seconds at least.
+    /// Pods that have been ready for rollout.minReadySeconds or, without a probe, have run for 10 seconds at least.
     pub available_replicas: i32,
 
     /// Pods that have the latest configuration.

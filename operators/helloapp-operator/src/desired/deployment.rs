@@ -15,7 +15,7 @@ use workloads::{App, ImagePullPolicy, Proof, RolloutStrategy, SecurityProfile, n
 
 use crate::{
     HelloApp,
-    api::v1::{HelloAppSpec, RolloutSettings, StartupProbe},
+    api::v1::{HelloAppSpec, Rollback, RolloutSettings, StartupProbe},
 };
 
 /// The name of the container that runs the image.
@@ -25,8 +25,10 @@ pub const CONTAINER: &str = "app";
 pub(super) const PORT: &str = "http";
 
 /// Without a probe, a pod counts as available after this time at the earliest. A program that crashes soon after its start would
-/// otherwise be available between two crashes: its release would complete, the app would be `Ready`, and a rollback would restore it.
-const UNPROBED_SECONDS: i32 = 30;
+/// otherwise be available between two crashes: its release would complete, and the app would be `Ready`.
+const UNPROBED_SECONDS: i32 = 10;
+/// The same if the spec wants rollbacks: what is good enough to be restored later has to run for longer.
+const UNPROBED_SECONDS_TO_RESTORE: i32 = 30;
 
 /// Returns the Deployment that runs `size` pods of this template.
 pub fn deployment(hello: &HelloApp, template: PodTemplateSpec) -> Deployment {
@@ -46,8 +48,9 @@ fn min_ready_seconds(spec: &HelloAppSpec) -> i32 {
     if probe(spec).is_some() {
         return min_ready_seconds;
     }
+    let least = if spec.rollback() == Rollback::OnStall { UNPROBED_SECONDS_TO_RESTORE } else { UNPROBED_SECONDS };
     // The API server requires that the deadline is later.
-    min_ready_seconds.max(UNPROBED_SECONDS.min(progress_deadline_seconds.saturating_sub(1)))
+    min_ready_seconds.max(least.min(progress_deadline_seconds.saturating_sub(1)))
 }
 
 /// Returns the pod template of the spec. Only a change of this template restarts the pods.

@@ -132,11 +132,12 @@ fn release_without_a_probe_proves_itself_for_a_while() {
         }
         seconds
     };
-    assert_eq!(min_ready(&json!({})), Some(30));
+    assert_eq!(min_ready(&json!({})), Some(10));
     assert_eq!(min_ready(&json!({"rollback": "OnStall"})), Some(30));
-    assert_eq!(min_ready(&json!({"port": 80, "probe": {"disabled": true}})), Some(30));
+    assert_eq!(min_ready(&json!({"port": 80, "probe": {"disabled": true}})), Some(10));
     assert_eq!(min_ready(&json!({"rollout": {"minReadySeconds": 40}})), Some(40));
     assert_eq!(min_ready(&json!({"rollout": {"progressDeadlineSeconds": 10}})), Some(9), "the deadline is later");
+    assert_eq!(min_ready(&json!({"rollback": "OnStall", "rollout": {"progressDeadlineSeconds": 20}})), Some(19));
     assert_eq!(min_ready(&json!({"port": 80})), None, "the probe proves that it serves");
     assert_eq!(min_ready(&json!({"port": 80, "rollout": {"minReadySeconds": 5}})), Some(5));
     let older = json!({"rollout": {"progressDeadlineSeconds": i32::MIN}});

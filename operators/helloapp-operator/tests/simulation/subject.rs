@@ -231,7 +231,8 @@ fn wanted_deployment(object: &Value) -> Value {
     let deadline = rollout["progressDeadlineSeconds"].as_i64().unwrap_or(600);
     // Without a probe, nothing but time tells whether a pod serves.
     let has_probe = !spec["port"].is_null() && spec["probe"]["disabled"] != true;
-    let least = if has_probe { 0 } else { 30_i64.min(deadline - 1) };
+    let unproven = if spec["rollback"] == "OnStall" { 30_i64 } else { 10 };
+    let least = if has_probe { 0 } else { unproven.min(deadline - 1) };
     let mut pod_labels = labels("helloapp", name);
     for (key, value) in spec["podLabels"].as_object().into_iter().flatten() {
         pod_labels[key] = value.clone();
