@@ -438,9 +438,10 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         let filter = WakeFilter::new(self.options.wakes_on.take(), primary.store.clone(), memory.clone());
         let filter = Arc::new(filter);
         let (primary_queue, primary_filter, controller) = (queue.clone(), filter.clone(), memory.controller());
+        let app = names.app.clone();
         primary.subscribe(Box::new(move |delta, origin| {
             if !is_own_write(delta, controller, &delta.key) && primary_filter.passes(&delta.key) {
-                wake(&primary_queue, delta.key.clone(), priority(origin), &Cause::Change(origin));
+                wake(&primary_queue, &app, delta.key.clone(), priority(origin), &Cause::Change(origin));
             }
         }));
         let mut wiring = Wiring {

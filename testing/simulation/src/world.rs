@@ -24,7 +24,7 @@ use crate::{
     stalls::Stalls,
     subject::{ExternalService, Period},
     subjects::Subjects,
-    trace::{Trace, WakeUps},
+    trace::{Trace, WakeUps, span_of_process},
 };
 
 /// Time between two steps of a world.
@@ -95,7 +95,7 @@ pub(crate) fn assert_same(seed: u64, one: &str, other: &str) {
 async fn play(plan: &Plan, subjects: &Subjects) -> Played {
     let mut world = World::new(plan, subjects);
     let trace = world.trace.clone();
-    let subscriber = tracing_subscriber::registry().with(WakeUps::new(&trace, plan.replicas));
+    let subscriber = tracing_subscriber::registry().with(WakeUps::new(&trace));
     let guard = tracing::subscriber::set_default(subscriber);
     let result = world.live().await;
     let (effects, simulated) = (world.network.effects(), trace.now());
@@ -266,8 +266,8 @@ impl World {
             flags.extend(["--leader-elect", "--leader-election-namespace=default"]);
             ahead = SignedDuration::from_millis(Rng::with_seed(seed).i64(-SKEW..SKEW));
         }
-        let process = Harness::start_with_seed(&operators, &flags, client, move || clock.now() + ahead, seed);
-        self.processes[number] = Some(process);
+        let start = || Harness::start_with_seed(&operators, &flags, client, move || clock.now() + ahead, seed);
+        self.processes[number] = Some(span_of_process(self.starts, &name).in_scope(start));
     }
 
     async fn crash_all(&mut self) {
