@@ -16,6 +16,7 @@ use std::{hash::Hash, pin::Pin, sync::Arc};
 
 use cache::{Full, Informer, InformerHealth, Informers, ObjectKey, Origin, Values, resource_name};
 use futures::Stream;
+use jiff::Timestamp;
 use kube::{Resource, core::NamespaceResourceScope};
 use workloads::{Child, Live, MayOwn, Viewed};
 use workqueue::{Priority, WorkQueue};
@@ -345,8 +346,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         self
     }
 
-    /// Calls `scraped` with all cached objects before each scrape, so that an operator can count them by their content.
-    pub fn on_scrape(mut self, scraped: impl Fn(Objects<'_, K>) + Send + Sync + 'static) -> Self {
+    /// Calls `scraped` with all cached objects and the time of day before each scrape, so that an operator can count them by their
+    /// content and age.
+    pub fn on_scrape(mut self, scraped: impl Fn(Objects<'_, K>, Timestamp) + Send + Sync + 'static) -> Self {
         self.options.scraped = Some(Box::new(scraped));
         self
     }

@@ -172,7 +172,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
-        let metrics = environment.metrics.clone();
+        let (metrics, clock) = (environment.metrics.clone(), environment.clock.clone());
         let controller = Arc::new(ControllerState {
             environment,
             names,
@@ -226,7 +226,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
                 });
                 let guarded = |work: &mut dyn FnMut()| catch_panic("on_scrape", &counted, metrics, work);
                 if let Some(scraped) = &scraped {
-                    guarded(&mut || scraped(&mut objects));
+                    guarded(&mut || scraped(&mut objects, clock()));
                 }
                 guarded(&mut || objects.by_ref().for_each(drop));
             }),
