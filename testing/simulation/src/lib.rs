@@ -8,14 +8,15 @@
 //!
 //! Reading order: [`Subject`] is what the world must know about an operator, and [`Subjects`] are the operators of a test: one, or
 //! several of which some run together in each process, as in the shipped program. `disturbance` lists what may happen, and `plan`
-//! determines when. `world` plays a plan on a `stage` with `users`, `namespaces`, `controllers`, `policies` and `contests`, over
-//! the `network`. `checks` and the subject find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list
-//! of disturbances that still fails.
+//! determines when. `world` plays a plan on a `stage` with `users`, `namespaces`, `definitions`, `controllers`, `policies` and
+//! `contests`, over the `network`. `checks` and the subject find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds
+//! the shortest list of disturbances that still fails.
 
 mod campaign;
 mod checks;
 mod contests;
 mod controllers;
+mod definitions;
 mod disturbance;
 mod memory;
 mod namespaces;

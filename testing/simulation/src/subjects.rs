@@ -39,10 +39,6 @@ impl Subjects {
         self.0.iter().copied()
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
     /// The operators of these names, in this order. Without names, all.
     ///
     /// # Panics
