@@ -44,7 +44,7 @@ pub use disturbance::{Act, Disturbance, Phase};
 pub use namespaces::Watched;
 pub use plan::{Plan, Played};
 pub use processes::is_repeatable_in_other_processes;
-pub use subject::{ExternalService, Note, Period, Subject};
+pub use subject::{Caller, ExternalService, Note, Period, Subject};
 pub use subjects::Subjects;
 pub use trace::Line;
 pub use users::NAMESPACES;

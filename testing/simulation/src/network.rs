@@ -160,6 +160,11 @@ impl Network {
         self.state().asked.get(process).copied()
     }
 
+    /// Takes in that a process sends a request which may change something outside the cluster.
+    pub(crate) fn sends_write(&self, process: &str) {
+        self.state().writes.push((self.trace.now(), process.to_owned()));
+    }
+
     /// Takes the writes since the last call, each with its time and process. Writes of Leases and Events are not among them.
     pub(crate) fn take_writes(&self) -> Vec<(Duration, String)> {
         std::mem::take(&mut self.state().writes)
@@ -419,6 +424,15 @@ mod tests {
         let (at, phase, act) = (Duration::ZERO, Phase::AnyTime, Act::Refusals);
         network.begin(&Disturbance { at, phase, act, object: 0, seed: 0 }, String::new());
         assert!(network.is_calm_for(Duration::ZERO) && network.suffered() == 0);
+    }
+
+    #[test]
+    fn writes_outside_the_cluster_are_among_the_writes_that_only_the_leader_may_send() {
+        let perform: Arc<Perform> = Arc::new(|_, _| Box::pin(async {}) as Signalled);
+        let network = Network::new(0, Trace::new(), &perform);
+        network.sends_write("operator-1");
+        let writes = network.take_writes();
+        assert!(matches!(&writes[..], [(_, process)] if process == "operator-1"), "{writes:?}");
     }
 
     #[test]

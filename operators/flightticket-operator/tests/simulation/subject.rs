@@ -12,10 +12,7 @@ mod judge;
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -29,12 +26,12 @@ use flightticket_operator::{
     declare,
 };
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use manager::{Manager, Operator};
 use model_apiserver::{Change, Model};
 use serde_json::{Value, json};
-use simulation::{ExternalService, Note, Subject};
+use simulation::{Caller, ExternalService, Note, Subject};
 use tokio::time::{Instant, sleep};
 
 use self::{
@@ -228,8 +225,8 @@ fn text(body: &Bytes) -> String {
 }
 
 impl ExternalService for Provider {
-    fn operator(&self, alive: Arc<AtomicBool>) -> Box<dyn Operator> {
-        Box::new(Clerk { provider: self.clone(), alive })
+    fn operator(&self, caller: Caller) -> Box<dyn Operator> {
+        Box::new(Clerk { provider: self.clone(), caller })
     }
 
     fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool {
@@ -323,7 +320,7 @@ impl ExternalService for Provider {
 /// The operator, connected to the provider of its world.
 struct Clerk {
     provider: Provider,
-    alive: Arc<AtomicBool>,
+    caller: Caller,
 }
 
 impl Operator for Clerk {
@@ -345,7 +342,7 @@ impl Operator for Clerk {
 
     fn setup(&self, manager: &mut Manager) {
         let config: Config = manager.args();
-        let line = Line { provider: self.provider.clone(), alive: self.alive.clone() };
+        let line = Line { provider: self.provider.clone(), caller: self.caller.clone() };
         let url = "http://provider".parse().expect("an address");
         let settings = Settings { url, token: Token::None, places: config.concurrency.into() };
         let client = Client::new(settings, line, manager.metrics());
@@ -357,7 +354,7 @@ impl Operator for Clerk {
 /// The transport of one process to the provider.
 struct Line {
     provider: Provider,
-    alive: Arc<AtomicBool>,
+    caller: Caller,
 }
 
 impl Line {
@@ -377,7 +374,7 @@ impl Line {
 
     /// Returns only if the process is alive: a killed process sends nothing and receives nothing.
     async fn lives(&self) {
-        if !self.alive.load(Ordering::Relaxed) {
+        if !self.caller.is_alive() {
             pending::<()>().await;
         }
     }
@@ -387,6 +384,9 @@ impl Transport for Line {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, Failure>> {
         Box::pin(async move {
             self.lives().await;
+            if request.method() != Method::GET {
+                self.caller.sends_write();
+            }
             sleep(LATENCY).await;
             match self.provider.fate() {
                 Fate::Lost => self.lose().await,
