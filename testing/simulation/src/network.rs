@@ -286,7 +286,8 @@ impl State {
                 }
                 Act::Isolation if request.client == trouble.about => due.before.push(Action::Drop),
                 Act::LostRequests if happens => due.before.push(Action::Drop),
-                // Creates are left out: if another client has deleted the object since, nothing tells that they come too late.
+                // Not a create. The operator gives it up and sends it again, and the object may be deleted before the late one
+                // arrives. Then nothing tells the API server that it comes too late: a Job would run twice, which the checks forbid.
                 Act::LateRequests
                     if happens && is_work(request) && !matches!(request.verb, Verb::Get | Verb::Create) =>
                 {

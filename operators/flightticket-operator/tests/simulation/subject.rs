@@ -201,6 +201,14 @@ impl Provider {
         books.bookings.iter().find(|booking| booking.id == id).cloned()
     }
 
+    /// Sets the seats of each route. Returns whether that changed anything.
+    fn set_seats(&self, seats: u32) -> bool {
+        let mut books = self.0.airline.books();
+        let is_other = books.usual_seats != seats;
+        books.set_seats(seats);
+        is_other
+    }
+
     /// Cancels a booking as the airline does. Returns whether it was valid until then.
     fn cancel(&self, id: &str) -> bool {
         let Some(booking) = self.booking(id).filter(|booking| booking.state.is_live()) else { return false };
@@ -234,21 +242,16 @@ impl ExternalService for Provider {
         let airline = &self.0.airline;
         match rng.u8(..6) {
             0 => object["status"]["bookingId"].as_str().is_some_and(|id| self.cancel(id)),
-            1 => {
-                airline.books().set_seats(rng.u32(..20));
-                true
-            }
-            2 => {
-                airline.books().set_seats(SEATS);
-                true
-            }
+            1 => self.set_seats(rng.u32(..20)),
+            2 => self.set_seats(SEATS),
             3 => {
                 let all: Vec<String> = airline.books().bookings.iter().map(|booking| booking.id.clone()).collect();
                 let mut state = self.state();
                 state.audit.miss(&all);
                 state.lagging_until = Some(until);
+                let has_bookings = !all.is_empty();
                 airline.books().hidden.extend(all);
-                true
+                has_bookings
             }
             what => {
                 if what == 4 {
