@@ -15,7 +15,8 @@ mod memcached;
 
 use std::time::Duration;
 
-use simulation::{Campaign, Plan, Subject};
+use fastrand::Rng;
+use simulation::{Act, Campaign, Plan, Subject};
 
 use crate::{crontab::CronTab, flightticket::FlightTicket, foo::Foo, helloapp::HelloApp, memcached::Memcached};
 
@@ -39,6 +40,24 @@ fn saved_world_has_the_operators_that_it_names_in_their_order() {
     let has = |text: &str| played.trace.iter().any(|line| line.text.starts_with("= ") && line.text.contains(text));
     assert!(has(" memcacheds.memcached.cache.example.com shop/a created "));
     assert!(has(" foos.samplecontroller.k8s.io shop/b created "));
+}
+
+/// Each process has a queue for each operator, and each of them explains its reconciles: those of the leader, and those that a
+/// standby has gathered when it begins to lead.
+#[test]
+fn each_reconcile_of_each_operator_in_each_process_has_a_cause() {
+    let operators = ["memcached", "foo"].map(str::to_owned).to_vec();
+    let stops = |process: usize| (0..100).find(|seed| Rng::with_seed(*seed).usize(..2) == process).expect("a seed");
+    let stop = |second, process| (second, Act::Stop, stops(process));
+    let acts = [stop(60, 0), stop(120, 1), stop(180, 0), stop(240, 1)];
+    let played = Plan { operators, objects: 2, replicas: 2, ..Plan::scripted(7, &acts) }.play(ALL);
+    assert_eq!(played.failure, None);
+    for process in ["operator-0", "operator-1"] {
+        for object in ["memcached shop/a", "foo shop/b"] {
+            let reconcile = format!("{process}: reconcile {object}");
+            assert!(played.trace.iter().any(|line| line.text == reconcile), "{reconcile}");
+        }
+    }
 }
 
 /// Finds any dependency on hash order, random numbers or clocks, which differ from run to run.

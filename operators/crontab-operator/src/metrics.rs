@@ -73,7 +73,7 @@ fn result(tally: Tally) -> &'static str {
 
 /// Returns a function that sets the gauges of each object: active Jobs, next run, and how the last runs ended. The runtime calls
 /// it at each scrape.
-pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, CronTab>) + Send + Sync + use<> {
+pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, CronTab>, Timestamp) + Send + Sync + use<> {
     let make = |name, help| registry.gauges(name, help, &["namespace", "name"]);
     let gauges = Gauges {
         active: make("crontab_operator_active_jobs", "Number of active Jobs of each CronTab."),
@@ -88,7 +88,7 @@ pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, CronTab>)
             "Number of scheduled times of each CronTab since a run last completed, or since its schedule took effect.",
         ),
     };
-    move |crontabs| gauges.show(crontabs)
+    move |crontabs, _| gauges.show(crontabs)
 }
 
 struct Gauges {

@@ -60,7 +60,7 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
     let wait = loop {
         match course.step() {
             Step::Ask(request) => {
-                let outcome = place.ask(&request).await;
+                let outcome = place.ask(&request, || ctx.now()).await;
                 course.handle(request, outcome, ctx.now());
             }
             Step::Note(Claim { id, adopt }) => {
@@ -114,11 +114,11 @@ pub(crate) async fn clean_up(
         let admitted = admitted.unwrap_or_else(|| provider.enter(&ticket.key().namespace));
         match (admitted, polling.pause(&ticket)) {
             (Ok(place), None) if ticket.is_forced() => {
-                if timeout(FORCED, cancel(&mut cancellation, &place)).await.is_err() {
+                if timeout(FORCED, cancel(&mut cancellation, &place, &ctx)).await.is_err() {
                     cancellation.give_up();
                 }
             }
-            (Ok(place), None) => cancel(&mut cancellation, &place).await,
+            (Ok(place), None) => cancel(&mut cancellation, &place, &ctx).await,
             _ if ticket.is_forced() => cancellation.give_up(),
             (Ok(_place), Some(pause)) => {
                 publish(&ctx, &cancellation.postponed(), Vec::new()).await?;
@@ -149,9 +149,9 @@ fn admit(ticket: &FlightTicket, provider: &Client, polling: &Polling) -> Result<
     provider.enter(&ticket.key().namespace).map_err(Action::NotBefore)
 }
 
-async fn cancel(cancellation: &mut Cancellation<'_>, place: &Place) {
+async fn cancel(cancellation: &mut Cancellation<'_>, place: &Place, ctx: &Context<FlightTicket, Booking>) {
     while let Some(request) = cancellation.request() {
-        let outcome = place.ask(&request).await;
+        let outcome = place.ask(&request, || ctx.now()).await;
         cancellation.handle(&request, outcome);
     }
 }

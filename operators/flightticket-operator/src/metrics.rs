@@ -15,18 +15,18 @@ const STUCK: SignedDuration = SignedDuration::from_mins(10);
 pub(crate) fn gauges(
     registry: &MetricRegistry,
     client: Option<Client>,
-) -> impl Fn(Objects<'_, FlightTicket>) + Send + Sync + use<> {
+) -> impl Fn(Objects<'_, FlightTicket>, Timestamp) + Send + Sync + use<> {
     let phases = registry.gauges("flightticket_operator_tickets", "FlightTickets, by phase.", &["phase"]);
     let help = "FlightTickets that have been waiting for more than ten minutes to be deleted.";
     let stuck = registry.gauges("flightticket_operator_stuck_deletions", help, &[]);
-    move |tickets| {
+    move |tickets, now| {
         let (mut counts, mut waiting) = ([0; Phase::ALL.len()], 0);
         let mut namespaces = BTreeSet::new();
         for ticket in tickets {
             namespaces.insert(ticket.key().namespace);
             let phase = ticket.status.as_ref().map_or(Phase::Pending, |status| status.phase);
             counts[phase as usize] += 1;
-            waiting += i64::from(is_stuck(&ticket, Timestamp::now()));
+            waiting += i64::from(is_stuck(&ticket, now));
         }
         for phase in Phase::ALL {
             phases.with_label_values(&[&phase.to_string()]).set(counts[phase as usize]);

@@ -38,7 +38,7 @@ impl Operator for HelloAppOperator {
                 .owns::<PodDisruptionBudget>()
                 .watches_labelled::<Pod>()
                 .observes(controller::observe)
-                .on_scrape(move |objects| metrics.show(objects, pods))
+                .on_scrape(move |objects, _| metrics.show(objects, pods))
                 .reconcile(controller::reconcile),
         );
     }

@@ -63,7 +63,7 @@ impl Operator for MemcachedOperator {
                 .permits(Permission::on::<Secret>(&["create", "patch"]))
                 .annotates()
                 .observes(controller::observe)
-                .on_scrape(move |objects| metrics.show(objects, pods))
+                .on_scrape(move |objects, _| metrics.show(objects, pods))
                 .reconcile(controller::reconcile),
         );
     }

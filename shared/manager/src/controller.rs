@@ -16,6 +16,7 @@ use std::{hash::Hash, pin::Pin, sync::Arc};
 
 use cache::{Full, Informer, InformerHealth, Informers, ObjectKey, Origin, Values, resource_name};
 use futures::Stream;
+use jiff::Timestamp;
 use kube::{Resource, core::NamespaceResourceScope};
 use workloads::{Child, Live, MayOwn, Viewed};
 use workqueue::{Priority, WorkQueue};
@@ -347,8 +348,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         self
     }
 
-    /// Calls `scraped` with all cached objects before each scrape, so that an operator can count them by their content.
-    pub fn on_scrape(mut self, scraped: impl Fn(Objects<'_, K>) + Send + Sync + 'static) -> Self {
+    /// Calls `scraped` with all cached objects and the time of day before each scrape, so that an operator can count them by their
+    /// content and age.
+    pub fn on_scrape(mut self, scraped: impl Fn(Objects<'_, K>, Timestamp) + Send + Sync + 'static) -> Self {
         self.options.scraped = Some(Box::new(scraped));
         self
     }
@@ -440,9 +442,10 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         let filter = WakeFilter::new(self.options.wakes_on.take(), primary.store.clone(), memory.clone());
         let filter = Arc::new(filter);
         let (primary_queue, primary_filter, controller) = (queue.clone(), filter.clone(), memory.controller());
+        let app = names.app.clone();
         primary.subscribe(Box::new(move |delta, origin| {
             if !is_own_write(delta, controller, &delta.key) && primary_filter.passes(&delta.key) {
-                wake(&primary_queue, delta.key.clone(), priority(origin), &Cause::Change(origin));
+                wake(&primary_queue, &app, delta.key.clone(), priority(origin), &Cause::Change(origin));
             }
         }));
         let mut wiring = Wiring {

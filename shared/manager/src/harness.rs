@@ -15,6 +15,7 @@ use kube::Client;
 use leader_election::{Config, Elector};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::{
     assembly::{Assembly, Connections, wire},
@@ -70,7 +71,8 @@ impl Harness {
     }
 
     /// Like [`start`](Self::start), for all operators of one process, with every random number drawn from this seed. Two
-    /// replicas need different seeds.
+    /// replicas need different seeds. All tasks of the process are in the tracing span of the caller, which tells processes
+    /// apart.
     ///
     /// # Panics
     ///
@@ -104,11 +106,11 @@ impl Harness {
         let connections = Connections { client, clock, random, metrics: metrics.clone(), instance, elector };
         let wired = wire(manager, connections);
         let (mut workers, mut tasks) = (JoinSet::new(), JoinSet::new());
-        tasks.spawn(wired.events);
+        tasks.spawn(wired.events.in_current_span());
         for (_, task) in wired.tasks {
-            tasks.spawn(task);
+            tasks.spawn(task.in_current_span());
         }
-        workers.spawn(wired.workers);
+        workers.spawn(wired.workers.in_current_span());
         Self { assembly: wired.assembly, metrics, stop: wired.stop, finished: wired.finished, workers, tasks }
     }
 

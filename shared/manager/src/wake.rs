@@ -32,6 +32,8 @@ pub(crate) enum Cause<'a> {
     RequeueAfter(Duration),
     /// The object's last reconcile failed.
     Failure,
+    /// The object's last reconcile was cancelled, as when this process loses its leadership.
+    Cancelled,
 }
 
 /// The flow of an object in the queue: its namespace. So the objects of one namespace take turns with those of another.
@@ -41,43 +43,51 @@ pub(crate) fn flow_of(key: &ObjectKey) -> u64 {
     hasher.finish()
 }
 
-/// Puts an object into the queue.
-pub(crate) fn wake(queue: &WorkQueue<ObjectKey>, key: ObjectKey, priority: Priority, cause: &Cause<'_>) {
-    wake_after(queue, key, priority, Duration::ZERO, cause);
+/// Puts an object into the queue of this controller.
+pub(crate) fn wake(
+    queue: &WorkQueue<ObjectKey>,
+    controller: &str,
+    key: ObjectKey,
+    priority: Priority,
+    cause: &Cause<'_>,
+) {
+    wake_after(queue, controller, key, priority, Duration::ZERO, cause);
 }
 
 /// Puts an object into the queue after this time, unless something else wakes it sooner.
 pub(crate) fn wake_after(
     queue: &WorkQueue<ObjectKey>,
+    controller: &str,
     key: ObjectKey,
     priority: Priority,
     wait: Duration,
     cause: &Cause<'_>,
 ) {
-    explain(&key, cause);
+    explain(controller, &key, cause);
     queue.add_after(key, priority, wait);
 }
 
 /// Puts an object into the queue, unless a delay that ends within this time does so.
 pub(crate) fn wake_unless_due(
     queue: &WorkQueue<ObjectKey>,
+    controller: &str,
     key: ObjectKey,
     priority: Priority,
     within: Duration,
     cause: &Cause<'_>,
 ) {
-    explain(&key, cause);
+    explain(controller, &key, cause);
     queue.add_unless_due(key, priority, within);
 }
 
-/// Logs why an object is in the queue, or will be.
-pub(crate) fn explain(key: &ObjectKey, cause: &Cause<'_>) {
-    tracing::trace!(target: "manager::wake", object = %key, %cause, "Wake");
+/// Logs why an object is in the queue, or will be. The name of the controller tells the queues of one process apart.
+pub(crate) fn explain(controller: &str, key: &ObjectKey, cause: &Cause<'_>) {
+    tracing::trace!(target: "manager::wake", %controller, object = %key, %cause, "Wake");
 }
 
 /// Logs that the reconcile of an object starts.
-pub(crate) fn start(key: &ObjectKey) {
-    tracing::trace!(target: "manager::wake", object = %key, "Reconcile");
+pub(crate) fn start(controller: &str, key: &ObjectKey) {
+    tracing::trace!(target: "manager::wake", %controller, object = %key, "Reconcile");
 }
 
 impl fmt::Display for Cause<'_> {
@@ -93,6 +103,7 @@ impl fmt::Display for Cause<'_> {
             Self::Clock => f.write_str("the clock has jumped"),
             Self::RequeueAfter(wait) => write!(f, "requeue after {wait:?}"),
             Self::Failure => f.write_str("failure"),
+            Self::Cancelled => f.write_str("its reconcile was cancelled"),
         }
     }
 }

@@ -6,6 +6,7 @@ use cache::InformerHealth;
 use leader_election::Leadership;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 use workqueue::Shutdown;
 
 use crate::{controller::Running, settings::Concurrency};
@@ -26,7 +27,8 @@ impl Workers {
     pub(crate) async fn run(self, leadership: Option<Leadership>, stop: CancellationToken) {
         let (mut running, cancelled) = (JoinSet::new(), CancellationToken::new());
         for index in 0..self.controllers.len() {
-            running.spawn(self.clone().work(index, stop.clone(), cancelled.clone()));
+            let work = self.clone().work(index, stop.clone(), cancelled.clone());
+            running.spawn(work.in_current_span());
         }
         let lost = async {
             match &leadership {
@@ -75,7 +77,7 @@ impl Workers {
         tracing::info!(controller = &*controller.name, workers, "Workers started");
         let mut set = JoinSet::new();
         for _ in 0..workers {
-            set.spawn((controller.work)());
+            set.spawn((controller.work)().in_current_span());
         }
         loop {
             let ended = tokio::select! {

@@ -113,6 +113,7 @@ impl Model {
     /// Removes a definition and all its objects.
     pub fn uninstall(&self, resource: &str) {
         self.shared.change(|state| {
+            state.writer = "".into();
             let keys: Vec<String> = state.all(resource).map(|(key, _)| key.to_owned()).collect();
             for key in keys {
                 state.remove(resource, &key);

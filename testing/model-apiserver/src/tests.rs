@@ -418,3 +418,17 @@ async fn kind_can_be_registered_and_uninstalled() {
     let verbs: Vec<Verb> = model.requests().iter().map(|it| it.verb).collect();
     assert_eq!(verbs, [Verb::List, Verb::Create, Verb::List]);
 }
+
+/// Otherwise, the client of the last request would seem to have deleted the objects.
+#[tokio::test(start_paused = true)]
+async fn administrator_uninstalls_a_kind() {
+    let model = Model::new();
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Thing"), "things");
+    model.register(Kind::custom("example.com", "v1", "things", "Thing").with_status());
+    let api: Api<DynamicObject> = Api::namespaced_with(model.client_named("operator"), "default", &resource);
+    api.create(&PostParams::default(), &DynamicObject::new("t", &resource)).await.expect("created");
+    let version = model.version();
+    model.uninstall("things.example.com");
+    let writers: Vec<_> = model.changes_after(version).into_iter().map(|change| change.writer).collect();
+    assert!(matches!(&writers[..], [writer] if writer.is_empty()), "{writers:?}");
+}

@@ -47,6 +47,8 @@ pub(crate) struct Checks {
     excused: BTreeSet<String>,
     /// Whether the cluster was ever restored. After that, the operator may not know what it made in the lost time.
     was_restored: bool,
+    /// Uids of the primaries that users have created since the last restore. No restore has hidden anything of them.
+    fresh: BTreeSet<String>,
     /// The version of the last change other than leader election, Events, and what the operator writes to its primaries.
     other: u64,
     /// The version of the operator's last write to each primary, by uid.
@@ -78,7 +80,7 @@ impl Checks {
         is_elected: bool,
     ) -> Self {
         let (changed, terms, transitions, events, objects, excused, was_restored, made) = Default::default();
-        let (other, stated, last, believed) = Default::default();
+        let (other, stated, last, believed, fresh) = Default::default();
         Self {
             model: model.clone(),
             cast: cast.clone(),
@@ -93,6 +95,7 @@ impl Checks {
             objects,
             excused,
             was_restored,
+            fresh,
             made,
             other,
             stated,
@@ -108,6 +111,7 @@ impl Checks {
         self.terms.restored();
         self.transitions.clear();
         self.was_restored = true;
+        self.fresh.clear();
         self.made.clear();
         self.objects.clear();
         self.stated.clear();
@@ -243,16 +247,21 @@ impl Checks {
     fn check(&mut self, change: &Change, network: &Network) -> Result<(), String> {
         self.check_namespace(change)?;
         if let Some(subject) = self.cast.of_resource(&change.resource).map(|role| role.subject) {
-            if let (Some(before), Some(after)) = (&change.before, &change.after) {
-                // The operator may not know what it wrote itself: without an answer, only the watch brings it, later.
-                let Change { writer, resource, key, .. } = change;
-                let is_unsure = network.has_lost_answers(writer, resource, key, IN_FLIGHT);
-                return self.check_status(subject, before, after, is_unsure);
-            }
-        } else if self.cast.children().contains(&&*change.resource) {
+            let (Some(before), Some(after)) = (&change.before, &change.after) else { return check_existence(change) };
+            check_metadata(subject, before, after)?;
+            // The operator may not know what it wrote itself: without an answer, only the watch brings it, later.
+            let Change { writer, resource, key, .. } = change;
+            let is_unsure = network.has_lost_answers(writer, resource, key, IN_FLIGHT);
+            return self.check_status(subject, before, after, is_unsure);
+        } else if self.cast.owned().contains(&&*change.resource) {
             self.check_owner(change)?;
             self.check_once(change)?;
-        } else if change.resource.starts_with("events") && change.before.is_none() {
+        } else if !change.resource.starts_with("events") {
+            let is_changed = change.before.is_some() && change.after.is_some();
+            if !is_changed || !self.cast.may_change(&change.resource) {
+                return Err("the operator has written what it neither makes nor owns".to_owned());
+            }
+        } else if change.before.is_none() {
             let uid = change.after.as_ref().map(|event| text(&event["regarding"]["uid"])).unwrap_or_default();
             let count = self.events.entry(uid).or_default();
             *count += 1;
@@ -360,7 +369,11 @@ impl Checks {
         let cast = self.cast.clone();
         if let Some(role) = cast.of_resource(&change.resource) {
             if let Some(object) = &change.after {
-                self.objects.insert(text(&object["metadata"]["uid"]), (role.subject, object.clone()));
+                let uid = text(&object["metadata"]["uid"]);
+                if change.before.is_none() {
+                    self.fresh.insert(uid.clone());
+                }
+                self.objects.insert(uid, (role.subject, object.clone()));
             }
             self.excuse(role.subject, change);
             if let Some(outside) = &role.outside {
@@ -384,7 +397,7 @@ impl Checks {
 impl Checks {
     /// Whether resources outside the cluster that belong to this uid may be left behind.
     pub(crate) fn is_excused(&self, uid: &str) -> bool {
-        self.was_restored || self.excused.contains(uid)
+        (self.was_restored && !self.fresh.contains(uid)) || self.excused.contains(uid)
     }
 
     /// Records primaries whose finalizer another client removes, or whose user wants resources to stay.
@@ -398,6 +411,32 @@ impl Checks {
             self.excused.insert(text(&before["metadata"]["uid"]));
         }
     }
+}
+
+/// Checks that only users create and delete primaries: the operator removes its finalizer from one that is being deleted.
+fn check_existence(change: &Change) -> Result<(), String> {
+    match &change.before {
+        None => Err("the operator has created an object of users".to_owned()),
+        Some(before) if before["metadata"]["deletionTimestamp"].is_null() => {
+            Err("the operator has deleted an object of users".to_owned())
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Checks that the operator leaves the labels, the owners and the annotations of users as they are. Annotations of its own group
+/// belong to both.
+fn check_metadata(subject: &dyn Subject, before: &Value, after: &Value) -> Result<(), String> {
+    let group = subject.kind().0.split('/').next().unwrap_or_default();
+    let of_users = |object: &Value| {
+        let metadata = &object["metadata"];
+        let annotations = metadata["annotations"].as_object().into_iter().flatten();
+        let foreign = annotations.filter(|(key, _)| key.split('/').next() != Some(group));
+        let foreign: BTreeMap<String, Value> = foreign.map(|(key, value)| (key.clone(), value.clone())).collect();
+        (metadata["labels"].clone(), metadata["ownerReferences"].clone(), foreign)
+    };
+    let (was, is) = (of_users(before), of_users(after));
+    if was == is { Ok(()) } else { Err(format!("the operator has changed metadata of users from {was:?} to {is:?}")) }
 }
 
 /// Judges a primary at the end of a world: first the requirements of all kinds, then those of its own kind.
@@ -424,7 +463,7 @@ pub(crate) fn judge(subject: &dyn Subject, model: &Model, group: &str, object: &
 /// Checks that no child has outlived its owner.
 pub(crate) fn no_orphans(cast: &Cast, model: &Model) -> Result<(), String> {
     let live: Vec<Value> = cast.objects(model).iter().map(|(_, it)| it["metadata"]["uid"].clone()).collect();
-    for resource in cast.children() {
+    for resource in cast.owned() {
         for child in model.objects(resource) {
             for owner in child["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
                 if !live.contains(&owner["uid"]) {

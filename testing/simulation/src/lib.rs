@@ -8,14 +8,15 @@
 //!
 //! Reading order: [`Subject`] is what the world must know about an operator, and [`Subjects`] are the operators of a test: one, or
 //! several of which some run together in each process, as in the shipped program. `disturbance` lists what may happen, and `plan`
-//! determines when. `world` plays a plan on a `stage` with `users`, `namespaces`, `controllers`, `policies` and `contests`, over
-//! the `network`. `checks` and the subject find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds the shortest list
-//! of disturbances that still fails.
+//! determines when. `world` plays a plan on a `stage` with `users`, `namespaces`, `definitions`, `controllers`, `policies` and
+//! `contests`, over the `network`. `checks` and the subject find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds
+//! the shortest list of disturbances that still fails.
 
 mod campaign;
 mod checks;
 mod contests;
 mod controllers;
+mod definitions;
 mod disturbance;
 mod memory;
 mod namespaces;
@@ -43,7 +44,7 @@ pub use disturbance::{Act, Disturbance, Phase};
 pub use namespaces::Watched;
 pub use plan::{Plan, Played};
 pub use processes::is_repeatable_in_other_processes;
-pub use subject::{ExternalService, Note, Period, Subject};
+pub use subject::{Caller, ExternalService, Note, Period, Subject};
 pub use subjects::Subjects;
 pub use trace::Line;
 pub use users::NAMESPACES;

@@ -13,7 +13,6 @@ use fastrand::Rng;
 use fault_plan::{Action, Answer, Due, Frame};
 use model_apiserver::{Faults, RequestInfo, Signalled, Verb};
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::Value;
 
 use crate::{
     disturbance::{Act, Disturbance, Phase},
@@ -21,8 +20,13 @@ use crate::{
 };
 
 mod answers;
+mod awaited;
+mod rates;
 
 use answers::{is_handled, is_lease};
+use awaited::Armed;
+pub(crate) use awaited::Awaited;
+use rates::Rates;
 
 /// Prefix of the client names of the operator's processes.
 pub(crate) const OPERATOR: &str = "operator";
@@ -59,13 +63,9 @@ struct State {
     asked: BTreeMap<String, Duration>,
     /// Writes that the world has not checked yet: when, and from which process.
     writes: Vec<(Duration, String)>,
-    /// When the current time window of each of [`LOOPS`] began, and how many requests the operator has sent in it.
-    rates: [(Duration, u32); LOOPS.len()],
+    rates: Rates,
     broken: Option<String>,
 }
-
-/// Time windows with the most requests that the operator may send in one. More mean a loop: no world has that much to do.
-const LOOPS: [(Duration, u32); 2] = [(Duration::from_secs(1), 1_000), (Duration::from_mins(1), 3_000)];
 
 /// How late a request arrives, in milliseconds.
 const LATE: Range<u64> = 500..10_000;
@@ -83,42 +83,6 @@ struct Trouble {
     about: String,
 }
 
-/// A disturbance that waits for a request.
-#[derive(Debug)]
-struct Armed {
-    /// Its number.
-    number: usize,
-    phase: Phase,
-    awaited: Option<Awaited>,
-}
-
-/// The request that a disturbance waits for: a write of a child.
-#[derive(Debug)]
-pub(crate) struct Awaited {
-    pub(crate) resource: String,
-    pub(crate) namespace: String,
-    /// The name of the primary that owns the child.
-    pub(crate) owner: String,
-}
-
-impl Awaited {
-    fn is(&self, request: &RequestInfo) -> bool {
-        request.verb.writes()
-            && request.resource() == self.resource
-            && request.namespace == self.namespace
-            && self.owns(&name(request), &request.body)
-    }
-
-    /// Whether the child of this name is the primary's: a part of the name is that of the primary, or the body of the request
-    /// names the primary as an owner. Patches have no owner, and the names of some children have nothing of the primary's.
-    fn owns(&self, child: &str, body: &[u8]) -> bool {
-        let body: Value = serde_json::from_slice(body).unwrap_or_default();
-        let owners = body["metadata"]["ownerReferences"].as_array();
-        child.split('-').any(|part| part == self.owner)
-            || owners.is_some_and(|owners| owners.iter().any(|owner| owner["name"] == *self.owner))
-    }
-}
-
 /// How often each act had an effect, by moment.
 pub(crate) type Effects = BTreeMap<(Act, Phase), u64>;
 
@@ -129,7 +93,7 @@ impl Network {
 
     /// Lets this disturbance act at the awaited request; without `awaited`, at the next one.
     pub(crate) fn arm(&self, number: usize, phase: Phase, awaited: Option<Awaited>) {
-        self.state().armed.push(Armed { number, phase, awaited });
+        self.state().armed.push(Armed::new(number, phase, awaited));
     }
 
     /// Begins a disturbance that lasts for a while. `about` is the resource or the process that it concerns. It hinders the
@@ -196,6 +160,11 @@ impl Network {
         self.state().asked.get(process).copied()
     }
 
+    /// Takes in that a process sends a request which may change something outside the cluster.
+    pub(crate) fn sends_write(&self, process: &str) {
+        self.state().writes.push((self.trace.now(), process.to_owned()));
+    }
+
     /// Takes the writes since the last call, each with its time and process. Writes of Leases and Events are not among them.
     pub(crate) fn take_writes(&self) -> Vec<(Duration, String)> {
         std::mem::take(&mut self.state().writes)
@@ -236,7 +205,7 @@ impl State {
             silent: BTreeMap::new(),
             asked: BTreeMap::new(),
             writes: Vec::new(),
-            rates: Default::default(),
+            rates: Rates::default(),
             broken: None,
         }
     }
@@ -268,25 +237,10 @@ impl State {
         late
     }
 
-    /// Counts a request. Returns the limit that it exceeds, if any.
-    fn count_request(&mut self, now: Duration) -> Option<(Duration, u32)> {
-        let mut exceeded = None;
-        for ((since, count), (time, most)) in self.rates.iter_mut().zip(LOOPS) {
-            if now >= *since + time {
-                (*since, *count) = (now, 0);
-            }
-            *count += 1;
-            if *count > most {
-                exceeded = Some((time, most));
-            }
-        }
-        exceeded
-    }
-
     /// Decides what happens to a request.
     fn request(&mut self, now: Duration, request: &RequestInfo) -> Due {
         let mut due = Due::default();
-        if let Some((time, most)) = self.count_request(now) {
+        if let Some((time, most)) = self.rates.count(now) {
             self.broken = Some(format!("the operator sends more than {most} requests in {time:?}"));
             due.before.push(Action::Stall); // otherwise, simulated time would never advance
             return due;
@@ -332,7 +286,8 @@ impl State {
                 }
                 Act::Isolation if request.client == trouble.about => due.before.push(Action::Drop),
                 Act::LostRequests if happens => due.before.push(Action::Drop),
-                // Creates are left out: if another client has deleted the object since, nothing tells that they come too late.
+                // Not a create. The operator gives it up and sends it again, and the object may be deleted before the late one
+                // arrives. Then nothing tells the API server that it comes too late: a Job would run twice, which the checks forbid.
                 Act::LateRequests
                     if happens && is_work(request) && !matches!(request.verb, Verb::Get | Verb::Create) =>
                 {
@@ -358,8 +313,7 @@ impl State {
         }
         self.disturb_answer(now, request, &mut due);
         if is_work(request) {
-            let is_now = |armed: &mut Armed| armed.awaited.as_ref().is_none_or(|awaited| awaited.is(request));
-            let now: Vec<_> = self.armed.extract_if(.., is_now).collect();
+            let now: Vec<_> = self.armed.extract_if(.., |armed| armed.acts_at(request)).collect();
             for armed in now.into_iter().rev() {
                 let side = match armed.phase {
                     Phase::AnyTime | Phase::BeforeHandling => &mut due.before,
@@ -464,24 +418,6 @@ fn status(code: u16, reason: &str, message: &str) -> Answer {
 mod tests {
     use super::*;
 
-    /// Whether this many requests a second count as a loop before this many seconds have passed.
-    fn is_loop(a_second: u32, seconds: u64) -> bool {
-        let mut state = State::new(0);
-        let mut times = (0..seconds).flat_map(|second| (0..a_second).map(move |_| Duration::from_secs(second)));
-        times.any(|time| state.count_request(time).is_some())
-    }
-
-    #[test]
-    fn children_are_recognised_by_their_names_and_by_their_owners() {
-        let awaited = Awaited { resource: String::new(), namespace: String::new(), owner: "a".to_owned() };
-        let owned_by = |owner: &str| format!(r#"{{"metadata": {{"ownerReferences": [{{"name": "{owner}"}}]}}}}"#);
-        for child in ["a", "a-1767225600", "web-a"] {
-            assert!(awaited.owns(child, b"[]"), "{child}");
-        }
-        assert!(awaited.owns("other", owned_by("a").as_bytes()));
-        assert!(!awaited.owns("web-b", owned_by("b").as_bytes()) && !awaited.owns("aa", b""));
-    }
-
     #[test]
     fn disturbance_that_has_met_nothing_yet_is_no_trouble() {
         let perform: Arc<Perform> = Arc::new(|_, _| Box::pin(async {}) as Signalled);
@@ -492,14 +428,17 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_numbered() {
-        assert_eq!(number_of(&crate::stage::process(2)), Some(2));
-        assert_eq!(number_of("user"), None);
+    fn writes_outside_the_cluster_are_among_the_writes_that_only_the_leader_may_send() {
+        let perform: Arc<Perform> = Arc::new(|_, _| Box::pin(async {}) as Signalled);
+        let network = Network::new(0, Trace::new(), &perform);
+        network.sends_write("operator-1");
+        let writes = network.take_writes();
+        assert!(matches!(&writes[..], [(_, process)] if process == "operator-1"), "{writes:?}");
     }
 
     #[test]
-    fn fast_and_slow_request_loops_are_detected() {
-        assert!(is_loop(1_001, 1) && !is_loop(1_000, 1));
-        assert!(is_loop(51, 60) && !is_loop(50, 600));
+    fn processes_are_numbered() {
+        assert_eq!(number_of(&crate::stage::process(2)), Some(2));
+        assert_eq!(number_of("user"), None);
     }
 }

@@ -10,20 +10,20 @@ use std::{
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
-use manager::normalize;
 use model_apiserver::{Model, Snapshot};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     contests::Contests,
     controllers::Controllers,
+    definitions::Definitions,
     disturbance::{Act, Disturbance, Phase, is_cluster_scoped},
     namespaces::{Watched, WatchedNamespaces},
     network::{Awaited, Network, OPERATOR},
     plan::Plan,
     policies::{Child, Policies},
     subject::Note,
-    subjects::{Cast, Role, Subjects},
+    subjects::{Cast, Subjects},
     trace::Trace,
     users::{NAMESPACES, Users},
 };
@@ -39,6 +39,7 @@ pub(crate) struct Stage {
     pub(crate) namespaces: Arc<WatchedNamespaces>,
     pub(crate) policies: Policies,
     pub(crate) contests: Contests,
+    definitions: Definitions,
     /// The cluster before the world has put anything into it.
     empty: Snapshot,
     state: Mutex<State>,
@@ -56,20 +57,7 @@ struct State {
     ends: Vec<(usize, Act)>,
     /// When missing namespaces are created again.
     namespaces_back_at: Option<Duration>,
-    /// The state of the CRD of each operator.
-    definitions: Vec<Definition>,
     autoscalers: Vec<Autoscaler>,
-}
-
-/// The state of the CRD of one operator's objects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Definition {
-    #[default]
-    Served,
-    /// A user has deleted it. It goes with its last object, and is back at this time at the earliest.
-    Ending(Duration),
-    /// It is gone until this time.
-    Gone(Duration),
 }
 
 /// Sets the size of an object again and again, until its time is over.
@@ -96,6 +84,8 @@ impl Stage {
         let cast = Cast::new(subjects, plan.seed, &note);
         let users = Users::new(model, &cast, trace.clone());
         let watched = if subjects.all().any(is_cluster_scoped) { Watched::All } else { plan.watched };
+        let empty = model.snapshot();
+        let definitions = Definitions::install(model, &cast, trace);
         let stage = Self {
             plan: plan.clone(),
             model: model.clone(),
@@ -105,15 +95,14 @@ impl Stage {
             namespaces: Arc::new(WatchedNamespaces::new(watched, model)),
             policies: Policies::new(model, &cast, trace),
             contests: Contests::new(model, cast.primaries()),
-            empty: model.snapshot(),
+            definitions,
+            empty,
             state: Mutex::new(State {
                 alive: (0..plan.replicas).map(|_| Arc::default()).collect(),
-                definitions: vec![Definition::Served; subjects.count()],
                 ..State::default()
             }),
             cast,
         };
-        stage.cast.all().iter().for_each(|role| stage.install(role));
         for namespace in NAMESPACES {
             model.add_namespace(namespace);
         }
@@ -163,7 +152,7 @@ impl Stage {
             self.bring_namespaces_back();
         }
         self.namespaces.tick(now);
-        self.follow_definitions(now);
+        self.definitions.tick(now);
         self.autoscale(now).await;
     }
 
@@ -188,16 +177,10 @@ impl Stage {
         self.policies.end();
         self.contests.end();
         self.namespaces.heal();
+        self.definitions.heal();
         let mut state = self.state();
         state.namespaces_back_at = state.namespaces_back_at.map(|_| Duration::ZERO);
         state.autoscalers.clear();
-        for definition in &mut state.definitions {
-            *definition = match definition {
-                Definition::Served => Definition::Served,
-                Definition::Ending(_) => Definition::Ending(Duration::ZERO),
-                Definition::Gone(_) => Definition::Gone(Duration::ZERO),
-            };
-        }
     }
 
     /// Performs the disturbance with this number. `interrupted` is the number of the process in whose request it happens.
@@ -275,11 +258,11 @@ impl Stage {
             Act::DeleteDefinition => self.end_definition(object, until).await,
             // The API server does not create objects of a CRD that is being deleted.
             Act::Create | Act::Apply | Act::Replace | Act::Import
-                if self.definition_of(object) != Definition::Served && self.users.object(object).is_none() =>
+                if !self.has_definition(object) && self.users.object(object).is_none() =>
             {
                 false
             }
-            Act::Replace if self.definition_of(object) != Definition::Served => false,
+            Act::Replace if !self.has_definition(object) => false,
             _ => self.users.act(act, object, &mut rng).await,
         };
         if has_effect {
@@ -363,10 +346,9 @@ impl Stage {
 
     /// Takes a backup, if each CRD is served: a backup must contain it.
     fn back_up(&self) -> bool {
-        let mut state = self.state();
-        let is_whole = state.definitions.iter().all(|definition| *definition == Definition::Served);
+        let is_whole = self.definitions.are_served();
         if is_whole {
-            state.backup = Some(self.model.snapshot());
+            self.state().backup = Some(self.model.snapshot());
         }
         is_whole
     }
@@ -374,12 +356,11 @@ impl Stage {
     fn lose_all(&self, network: &Network, until: Duration) {
         network.restart();
         self.model.restore(&self.empty);
-        self.cast.primaries().into_iter().for_each(|resource| self.model.uninstall(resource));
+        self.definitions.lose(until);
         self.restored();
         let mut state = self.state();
         state.restores += 1;
         state.namespaces_back_at = Some(until);
-        state.definitions.fill(Definition::Gone(until));
     }
 
     async fn restore(&self, network: &Network, rng: &mut Rng) -> bool {
@@ -388,18 +369,12 @@ impl Stage {
         network.restart();
         self.model.restore(&backup);
         self.restored();
-        let gone = {
+        {
             let mut state = self.state();
             state.restores += 1;
             state.namespaces_back_at = Some(self.trace.now()); // one may be terminating in the backup
-            let served = vec![Definition::Served; state.definitions.len()];
-            std::mem::replace(&mut state.definitions, served)
-        };
-        for (role, definition) in self.cast.all().iter().zip(gone) {
-            if matches!(definition, Definition::Gone(_)) {
-                self.install(role);
-            }
         }
+        self.definitions.restored();
         if let Some((version, object)) = last.filter(|_| rng.bool()) {
             self.reach(version - 1, rng).await;
             if self.model.version() + 1 == version {
@@ -435,51 +410,24 @@ impl Stage {
         }
     }
 
-    /// Installs the CRDs of an operator.
-    fn install(&self, role: &Role) {
-        for definition in role.subject.operator().crds() {
-            self.model.install(&normalize(&definition));
-        }
-    }
-
-    /// The state of the CRD of the object with this number.
-    fn definition_of(&self, object: usize) -> Definition {
-        self.state().definitions[self.cast.number_of(object)]
+    /// Whether the API server serves the CRD of the object with this number.
+    fn has_definition(&self, object: usize) -> bool {
+        self.definitions.is_served(self.cast.number_of(object))
     }
 
     /// Deletes the CRD of the object with this number: first all its objects, as the API server does.
     async fn end_definition(&self, object: usize, until: Duration) -> bool {
-        if self.definition_of(object) != Definition::Served {
+        if !self.has_definition(object) {
             return false;
         }
         let operator = self.cast.number_of(object);
-        self.state().definitions[operator] = Definition::Ending(until);
+        self.definitions.end(operator, until);
         for other in 0..self.plan.objects {
             if self.cast.number_of(other) == operator {
                 self.users.act(Act::Delete, other, &mut Rng::with_seed(0)).await;
             }
         }
         true
-    }
-
-    fn follow_definitions(&self, now: Duration) {
-        for (number, role) in self.cast.all().iter().enumerate() {
-            let (resource, definition) = (role.subject.resource(), self.state().definitions[number]);
-            let next = match definition {
-                Definition::Ending(until) if self.model.objects(resource).is_empty() => {
-                    self.trace.note("the CRD is gone");
-                    self.model.uninstall(resource);
-                    Definition::Gone(until)
-                }
-                Definition::Gone(until) if now >= until => {
-                    self.trace.note("the CRD is back");
-                    self.install(role);
-                    Definition::Served
-                }
-                _ => continue,
-            };
-            self.state().definitions[number] = next;
-        }
     }
 
     async fn autoscale(&self, now: Duration) {

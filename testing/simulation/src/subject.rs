@@ -1,7 +1,10 @@
 //! What the world must know about an operator, and about services outside the cluster with which it works.
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -30,6 +33,17 @@ pub trait Subject: Send + Sync {
 
     /// The resources of the children, such as `deployments.apps`.
     fn children(&self) -> &'static [&'static str];
+
+    /// The resources of other objects that the operator makes and owns, such as `secrets`. They have to have owners as children have,
+    /// but no disturbance is about one of them.
+    fn makes(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The resources of users' objects that the operator changes, and neither makes nor deletes, such as `deployments.apps`.
+    fn changes(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Draws a valid spec for the object of this name. Each optional field is absent in some specs; immutable fields always have
     /// the same value.
@@ -138,10 +152,33 @@ pub trait Subject: Send + Sync {
 /// Adds a line to the trace.
 pub type Note = Arc<dyn Fn(String) + Send + Sync>;
 
+/// A process of the operator, as what lies outside the cluster meets it.
+#[derive(Clone)]
+pub struct Caller {
+    alive: Arc<AtomicBool>,
+    note_write: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Caller {
+    pub(crate) fn new(alive: Arc<AtomicBool>, note_write: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { alive, note_write: Arc::new(note_write) }
+    }
+
+    /// Whether the process runs. A killed one sends nothing and receives nothing.
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Relaxed)
+    }
+
+    /// Takes in that the process sends a request which may change something outside. The world checks that only the leader does.
+    pub fn sends_write(&self) {
+        (self.note_write)();
+    }
+}
+
 /// What lies outside the cluster, such as the service of a provider. It uses tokio's simulated time.
 pub trait ExternalService: Send + Sync {
-    /// Creates the operator for one process. The process reaches the outside while `alive` is true.
-    fn operator(&self, alive: Arc<AtomicBool>) -> Box<dyn Operator>;
+    /// Creates the operator for one process, which reaches the outside as this caller.
+    fn operator(&self, caller: Caller) -> Box<dyn Operator>;
 
     /// Makes something happen there, such as an outage, which may last as long as `time`. Returns whether that had an effect.
     fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool;

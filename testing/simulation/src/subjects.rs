@@ -39,10 +39,6 @@ impl Subjects {
         self.0.iter().copied()
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
     /// The operators of these names, in this order. Without names, all.
     ///
     /// # Panics
@@ -125,6 +121,18 @@ impl Cast {
             }
         }
         all
+    }
+
+    /// The resources of all objects that the operators make, and have to own.
+    pub(crate) fn owned(&self) -> Vec<&'static str> {
+        let mut all = self.children();
+        all.extend(self.0.iter().flat_map(|role| role.subject.makes()));
+        all
+    }
+
+    /// Whether one of the operators may change objects of users of this resource.
+    pub(crate) fn may_change(&self, resource: &str) -> bool {
+        self.0.iter().any(|role| role.subject.changes().contains(&resource))
     }
 
     /// The resources of all primaries.

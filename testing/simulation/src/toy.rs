@@ -48,6 +48,14 @@ impl Subject for Toy {
         &["deployments.apps"]
     }
 
+    fn makes(&self) -> &'static [&'static str] {
+        &["secrets"]
+    }
+
+    fn changes(&self) -> &'static [&'static str] {
+        &["pods"]
+    }
+
     fn spec(&self, _: &str, _: &mut Rng) -> Value {
         json!({})
     }

@@ -22,9 +22,9 @@ use crate::{
     plan::{Plan, Played},
     stage::{Stage, process},
     stalls::Stalls,
-    subject::{ExternalService, Period},
+    subject::{Caller, ExternalService, Period},
     subjects::Subjects,
-    trace::{Trace, WakeUps},
+    trace::{Trace, WakeUps, span_of_process},
 };
 
 /// Time between two steps of a world.
@@ -95,7 +95,7 @@ pub(crate) fn assert_same(seed: u64, one: &str, other: &str) {
 async fn play(plan: &Plan, subjects: &Subjects) -> Played {
     let mut world = World::new(plan, subjects);
     let trace = world.trace.clone();
-    let subscriber = tracing_subscriber::registry().with(WakeUps::new(&trace, plan.replicas));
+    let subscriber = tracing_subscriber::registry().with(WakeUps::new(&trace));
     let guard = tracing::subscriber::set_default(subscriber);
     let result = world.live().await;
     let (effects, simulated) = (world.network.effects(), trace.now());
@@ -219,6 +219,7 @@ impl World {
         }
         self.trace.unexplained().map_or(Ok(()), Err)?;
         for (number, act) in self.stage.take_ends() {
+            self.processes[number].as_ref().map_or(Ok(()), has_not_panicked)?;
             match self.processes[number].take() {
                 Some(mut process) if act == Act::Stop => process.stop().await,
                 Some(process) => process.crash().await,
@@ -252,7 +253,9 @@ impl World {
         let alive = Arc::new(AtomicBool::new(true));
         self.stage.started(number, alive.clone());
         let roles = self.stage.cast.all();
-        let own = |outside: &Arc<dyn ExternalService>| outside.operator(alive.clone());
+        let (network, process) = (self.network.clone(), name.clone());
+        let caller = Caller::new(alive.clone(), move || network.sends_write(&process));
+        let own = |outside: &Arc<dyn ExternalService>| outside.operator(caller.clone());
         let own: Vec<_> = roles.iter().map(|role| role.outside.as_ref().map(own)).collect();
         let operators =
             own.iter().zip(roles).map(|(own, role)| own.as_deref().unwrap_or_else(|| role.subject.operator()));
@@ -266,8 +269,8 @@ impl World {
             flags.extend(["--leader-elect", "--leader-election-namespace=default"]);
             ahead = SignedDuration::from_millis(Rng::with_seed(seed).i64(-SKEW..SKEW));
         }
-        let process = Harness::start_with_seed(&operators, &flags, client, move || clock.now() + ahead, seed);
-        self.processes[number] = Some(process);
+        let start = || Harness::start_with_seed(&operators, &flags, client, move || clock.now() + ahead, seed);
+        self.processes[number] = Some(span_of_process(self.starts, &name).in_scope(start));
     }
 
     async fn crash_all(&mut self) {
@@ -435,22 +438,17 @@ impl World {
         (0..self.plan.objects).filter(is_watched)
     }
 
-    /// Checks that no reconcile panicked and that the queue is empty. It checks the queue several times, because an object may be
+    /// Checks that no reconcile has panicked and that the queue is empty. It checks the queue several times, because an object may be
     /// due at this very moment.
     async fn process_is_clean(&self) -> Result<(), String> {
+        self.processes.iter().flatten().try_for_each(has_not_panicked)?;
         let mut left = None;
         for _ in 0..LOOKS {
             let scrapes = self.processes.iter().flatten().map(Harness::scrape);
             // The queue of a standby is not empty.
             let scrape: String = scrapes.filter(|scrape| self.plan.replicas == 1 || leads(scrape)).collect();
-            let is_above_zero = |series: &str| {
-                let mut lines = scrape.lines().filter(|line| line.starts_with(&format!("{series}{{")));
-                lines.find(|line| !line.ends_with(" 0")).map(str::to_owned)
-            };
-            if let Some(panicked) = is_above_zero("controller_runtime_reconcile_panics_total") {
-                return Err(panicked);
-            }
-            left = ["workqueue_depth", "controller_runtime_active_workers"].into_iter().find_map(is_above_zero);
+            let open = ["workqueue_depth", "controller_runtime_active_workers"];
+            left = open.into_iter().find_map(|series| not_zero(&scrape, series));
             if left.is_none() {
                 break;
             }
@@ -460,6 +458,33 @@ impl World {
     }
 }
 
+/// Checks that no reconcile of this process has panicked, whether it leads or not.
+fn has_not_panicked(process: &Harness) -> Result<(), String> {
+    not_zero(&process.scrape(), "controller_runtime_reconcile_panics_total").map_or(Ok(()), Err)
+}
+
+/// The first series of this metric that is not zero, or a complaint that there is none: without any, nothing would be checked.
+fn not_zero(scrape: &str, metric: &str) -> Option<String> {
+    let mut series = scrape.lines().filter(|line| line.starts_with(&format!("{metric}{{"))).peekable();
+    if series.peek().is_none() {
+        return Some(format!("no process shows {metric}"));
+    }
+    series.find(|line| !line.ends_with(" 0")).map(str::to_owned)
+}
+
 fn leads(scrape: &str) -> bool {
     scrape.lines().any(|line| line.starts_with("leader_election_master_status{") && line.ends_with(" 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metric_that_is_not_zero_or_not_there_is_found() {
+        let scrape = "# HELP a\na{b=\"c\"} 0\na{b=\"d\"} 2\nab{b=\"c\"} 0\n";
+        assert_eq!(not_zero(scrape, "a").as_deref(), Some("a{b=\"d\"} 2"));
+        assert_eq!(not_zero(scrape, "ab"), None);
+        assert_eq!(not_zero(scrape, "abc").as_deref(), Some("no process shows abc"));
+    }
 }

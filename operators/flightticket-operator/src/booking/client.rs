@@ -99,7 +99,12 @@ impl Client {
         self.0.admission.lock().forget_answers();
     }
 
-    async fn send(&self, request: &Request, authorization: Option<HeaderValue>) -> Outcome {
+    async fn send(
+        &self,
+        request: &Request,
+        authorization: Option<HeaderValue>,
+        now: impl Fn() -> Timestamp,
+    ) -> Outcome {
         let Inner { settings, transport, metrics, .. } = &*self.0;
         let mut message = match wire::request(&settings.url, request) {
             Ok(message) => message,
@@ -115,7 +120,7 @@ impl Client {
         match transport.send(message).await {
             Ok(answer) => {
                 metrics.count(request, class(answer.status()));
-                let mut outcome = wire::outcome(request, &answer, Timestamp::now());
+                let mut outcome = wire::outcome(request, &answer, now());
                 if let Outcome::Refused(refusal) = &mut outcome {
                     refusal.anonymous = anonymous;
                 }
@@ -130,8 +135,9 @@ impl Client {
 }
 
 impl Place {
-    /// Sends a request, after a wait for its turn. Every error becomes an [`Outcome`].
-    pub async fn ask(&self, request: &Request) -> Outcome {
+    /// Sends a request, after a wait for its turn. Every error becomes an [`Outcome`]. `now` returns the time of day, from which a
+    /// date in `Retry-After` counts.
+    pub async fn ask(&self, request: &Request, now: impl Fn() -> Timestamp) -> Outcome {
         let Self { client, namespace } = self;
         let Inner { settings, metrics, admission, .. } = &*client.0;
         let token = settings.token.read().await;
@@ -153,7 +159,7 @@ impl Place {
         Turn::of(self).await;
 
         let begun = Instant::now();
-        let outcome = client.send(request, authorization).await;
+        let outcome = client.send(request, authorization, now).await;
         metrics.seconds.with_label_values(&[request.op()]).observe(begun.elapsed().as_secs_f64());
         match &outcome {
             Outcome::Unknown(Unknown { why, retry_after, answered: false }) => {
@@ -300,7 +306,30 @@ mod tests {
 
     async fn ask(client: &Client) -> Outcome {
         let request = Request::Get { id: "BK-1".to_owned() };
-        client.enter("shop").expect("a place is free").ask(&request).await
+        client.enter("shop").expect("a place is free").ask(&request, || Timestamp::UNIX_EPOCH).await
+    }
+
+    /// A provider that is down until a date.
+    struct Down;
+
+    impl Transport for Down {
+        fn send(&self, _: http::Request<Bytes>) -> BoxFuture<'_, Result<http::Response<Bytes>, Failure>> {
+            let answer = http::Response::builder().status(503);
+            let answer = answer.header(header::RETRY_AFTER, "Sun, 06 Nov 1994 08:49:37 GMT").body(Bytes::new());
+            Box::pin(ready(Ok(answer.expect("an answer"))))
+        }
+    }
+
+    /// In simulated time, the clock of the machine shows another day.
+    #[tokio::test(start_paused = true)]
+    async fn date_in_retry_after_counts_from_the_given_time() {
+        let settings = Settings { url: Uri::from_static("http://provider"), token: Token::None, places: 16 };
+        let client = Client::new(settings, Down, &MetricRegistry::default());
+        let now = || "1994-11-06T08:49:30Z".parse::<Timestamp>().expect("a time");
+        let request = Request::Get { id: "BK-1".to_owned() };
+        let outcome = client.enter("shop").expect("a place is free").ask(&request, now).await;
+        let Outcome::Unknown(unknown) = outcome else { panic!("the provider is down") };
+        assert_eq!(unknown.retry_after, Some(Duration::from_secs(7)));
     }
 
     #[tokio::test]

@@ -45,7 +45,7 @@ fn contact() -> Contact {
 }
 
 async fn ask(client: &Client, request: &Request) -> Outcome {
-    client.enter("shop").unwrap_or_else(|wait| panic!("no place for {wait:?}")).ask(request).await
+    client.enter("shop").unwrap_or_else(|wait| panic!("no place for {wait:?}")).ask(request, jiff::Timestamp::now).await
 }
 
 async fn booked(client: &Client, request: &Request) -> Booking {

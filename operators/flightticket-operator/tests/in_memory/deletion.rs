@@ -113,6 +113,23 @@ async fn forced_deletion_tries_to_cancel_after_a_postponed_one() {
     assert_eq!((office.said("forced").as_str(), office.airline.live().len()), ("gone", 1), "its booking is cancelled");
 }
 
+/// The age of a deletion counts by the clock of the operator, as do all other times.
+#[tokio::test(start_paused = true)]
+async fn deletion_counts_as_stuck_after_ten_minutes() {
+    let mut office = booked().await;
+    office.airline.books().status = Some((503, None));
+    office.delete("forced").await;
+    let stuck = |office: &Office| {
+        let scrape = office.scrape();
+        let mut counts = scrape.lines().filter_map(|line| line.strip_prefix("flightticket_operator_stuck_deletions "));
+        counts.next().map(str::to_owned)
+    };
+    office.pass(Duration::from_mins(9)).await;
+    assert_eq!(stuck(&office).as_deref(), Some("0"));
+    office.pass(Duration::from_mins(2)).await;
+    assert_eq!(stuck(&office).as_deref(), Some("1"));
+}
+
 /// A final answer is still shown after a time without a provider.
 #[tokio::test(start_paused = true)]
 async fn lack_of_a_provider_is_not_reported_once_there_is_one() {

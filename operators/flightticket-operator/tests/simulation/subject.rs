@@ -12,10 +12,7 @@ mod judge;
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -29,12 +26,12 @@ use flightticket_operator::{
     declare,
 };
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use manager::{Manager, Operator};
 use model_apiserver::{Change, Model};
 use serde_json::{Value, json};
-use simulation::{ExternalService, Note, Subject};
+use simulation::{Caller, ExternalService, Note, Subject};
 use tokio::time::{Instant, sleep};
 
 use self::{
@@ -204,6 +201,14 @@ impl Provider {
         books.bookings.iter().find(|booking| booking.id == id).cloned()
     }
 
+    /// Sets the seats of each route. Returns whether that changed anything.
+    fn set_seats(&self, seats: u32) -> bool {
+        let mut books = self.0.airline.books();
+        let is_other = books.usual_seats != seats;
+        books.set_seats(seats);
+        is_other
+    }
+
     /// Cancels a booking as the airline does. Returns whether it was valid until then.
     fn cancel(&self, id: &str) -> bool {
         let Some(booking) = self.booking(id).filter(|booking| booking.state.is_live()) else { return false };
@@ -228,8 +233,8 @@ fn text(body: &Bytes) -> String {
 }
 
 impl ExternalService for Provider {
-    fn operator(&self, alive: Arc<AtomicBool>) -> Box<dyn Operator> {
-        Box::new(Clerk { provider: self.clone(), alive })
+    fn operator(&self, caller: Caller) -> Box<dyn Operator> {
+        Box::new(Clerk { provider: self.clone(), caller })
     }
 
     fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool {
@@ -237,21 +242,16 @@ impl ExternalService for Provider {
         let airline = &self.0.airline;
         match rng.u8(..6) {
             0 => object["status"]["bookingId"].as_str().is_some_and(|id| self.cancel(id)),
-            1 => {
-                airline.books().set_seats(rng.u32(..20));
-                true
-            }
-            2 => {
-                airline.books().set_seats(SEATS);
-                true
-            }
+            1 => self.set_seats(rng.u32(..20)),
+            2 => self.set_seats(SEATS),
             3 => {
                 let all: Vec<String> = airline.books().bookings.iter().map(|booking| booking.id.clone()).collect();
                 let mut state = self.state();
                 state.audit.miss(&all);
                 state.lagging_until = Some(until);
+                let has_bookings = !all.is_empty();
                 airline.books().hidden.extend(all);
-                true
+                has_bookings
             }
             what => {
                 if what == 4 {
@@ -323,7 +323,7 @@ impl ExternalService for Provider {
 /// The operator, connected to the provider of its world.
 struct Clerk {
     provider: Provider,
-    alive: Arc<AtomicBool>,
+    caller: Caller,
 }
 
 impl Operator for Clerk {
@@ -345,7 +345,7 @@ impl Operator for Clerk {
 
     fn setup(&self, manager: &mut Manager) {
         let config: Config = manager.args();
-        let line = Line { provider: self.provider.clone(), alive: self.alive.clone() };
+        let line = Line { provider: self.provider.clone(), caller: self.caller.clone() };
         let url = "http://provider".parse().expect("an address");
         let settings = Settings { url, token: Token::None, places: config.concurrency.into() };
         let client = Client::new(settings, line, manager.metrics());
@@ -357,7 +357,7 @@ impl Operator for Clerk {
 /// The transport of one process to the provider.
 struct Line {
     provider: Provider,
-    alive: Arc<AtomicBool>,
+    caller: Caller,
 }
 
 impl Line {
@@ -377,7 +377,7 @@ impl Line {
 
     /// Returns only if the process is alive: a killed process sends nothing and receives nothing.
     async fn lives(&self) {
-        if !self.alive.load(Ordering::Relaxed) {
+        if !self.caller.is_alive() {
             pending::<()>().await;
         }
     }
@@ -387,6 +387,9 @@ impl Transport for Line {
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'_, Result<Response<Bytes>, Failure>> {
         Box::pin(async move {
             self.lives().await;
+            if request.method() != Method::GET {
+                self.caller.sends_write();
+            }
             sleep(LATENCY).await;
             match self.provider.fate() {
                 Fate::Lost => self.lose().await,

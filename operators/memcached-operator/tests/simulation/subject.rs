@@ -38,6 +38,11 @@ impl Subject for Memcached {
         &["deployments.apps", "services", "poddisruptionbudgets.policy", "networkpolicies.networking.k8s.io"]
     }
 
+    /// Passwords that the operator generates.
+    fn makes(&self) -> &'static [&'static str] {
+        &["secrets"]
+    }
+
     fn spec(&self, _: &str, rng: &mut Rng) -> Value {
         let mut spec = Map::new();
         let mut sometimes = |spec: &mut Map<String, Value>, field: &str, value: &dyn Fn(&mut Rng) -> Value| {

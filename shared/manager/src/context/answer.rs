@@ -84,7 +84,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// ahead of the answer, or will find that the cluster went back in time.
     fn requeue(&self, is_known: bool) {
         let wait = if is_known { Duration::ZERO } else { STALE_CACHE_DELAY };
-        wake_after(&self.controller.queue, self.reconciliation.key.clone(), Priority::LIVE, wait, &Cause::Answer);
+        let (queue, names) = (&self.controller.queue, &self.controller.names);
+        wake_after(queue, &names.app, self.reconciliation.key.clone(), Priority::LIVE, wait, &Cause::Answer);
     }
 
     fn json(&self, object: &K) -> Result<Value, Error> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cache::ObjectKey;
+use jiff::Timestamp;
 use kube::core::object::HasStatus;
 
 use crate::{conditions::Report, context::Context};
@@ -10,8 +11,8 @@ use crate::{conditions::Report, context::Context};
 /// The cached objects of a kind, in no order, one at a time.
 pub type Objects<'a, K> = &'a mut dyn Iterator<Item = Arc<K>>;
 
-/// A function that is called with all objects of the kind, before a scrape.
-pub(super) type Scraped<K> = Box<dyn Fn(Objects<'_, K>) + Send + Sync>;
+/// A function that is called with all objects of the kind and the time of day, before a scrape.
+pub(super) type Scraped<K> = Box<dyn Fn(Objects<'_, K>, Timestamp) + Send + Sync>;
 
 /// A function that is called with the name of an object that is gone.
 pub(super) type Gone = Box<dyn Fn(&ObjectKey) + Send + Sync>;

@@ -28,14 +28,15 @@ pub(super) fn waking<C: Viewed>(
     wiring: &Wiring<'_, impl Primary>,
     map: impl Fn(&DeltaOf<C>) -> Vec<ObjectKey> + Send + Sync + 'static,
 ) -> Subscriber<Live<C::View>> {
-    let (queue, controller) = (wiring.queue.clone(), wiring.memory.controller());
+    let (queue, app, controller) = (wiring.queue.clone(), wiring.app.clone(), wiring.memory.controller());
     Box::new(move |delta, origin| {
         let mut keys = map(delta);
         keys.retain(|key| !is_own_write(delta, controller, key));
         keys.sort_unstable();
         keys.dedup();
         for key in keys {
-            wake(&queue, key, priority(origin), &Cause::Related { kind: &C::kind(&()), key: &delta.key, origin });
+            let cause = Cause::Related { kind: &C::kind(&()), key: &delta.key, origin };
+            wake(&queue, &app, key, priority(origin), &cause);
         }
     })
 }

@@ -67,7 +67,7 @@ impl Running {
     /// Puts every object of the kind into the queue.
     pub(crate) fn enqueue_all(&self, cause: &Cause<'_>) {
         for key in (self.keys)() {
-            wake(&self.queue, key, Priority::LOW, cause);
+            wake(&self.queue, &self.name, key, Priority::LOW, cause);
         }
     }
 
@@ -78,7 +78,7 @@ impl Running {
             key.namespace.is_empty() || namespaces.iter().any(|name| name.is_empty() || **name == *key.namespace)
         };
         for key in (self.keys)().into_iter().filter(is_in) {
-            wake(&self.queue, key, Priority::LOW, cause);
+            wake(&self.queue, &self.name, key, Priority::LOW, cause);
         }
     }
 
@@ -102,14 +102,14 @@ impl Running {
     fn end_wait(&self, cause: &Cause<'_>) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         for key in waiting {
-            wake(&self.queue, key, Priority::LOW, cause);
+            wake(&self.queue, &self.name, key, Priority::LOW, cause);
         }
     }
 
     /// Puts every object of the kind into the queue, except those that are reconciled within this time anyway.
     pub(crate) fn resync(&self, interval: Duration) {
         for key in (self.keys)() {
-            wake_unless_due(&self.queue, key, Priority::LOW, interval, &Cause::Resync);
+            wake_unless_due(&self.queue, &self.name, key, Priority::LOW, interval, &Cause::Resync);
         }
     }
 }
@@ -172,7 +172,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
         let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
-        let metrics = environment.metrics.clone();
+        let (metrics, clock) = (environment.metrics.clone(), environment.clock.clone());
         let controller = Arc::new(ControllerState {
             environment,
             names,
@@ -201,7 +201,8 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             observe,
         });
         let (counted, led) = (name.clone(), name.clone());
-        let streams = streams.into_iter().map(|stream| wake_from(stream, queue.clone(), primary.clone())).collect();
+        let wakes = |stream| wake_from(stream, name.clone(), queue.clone(), primary.clone());
+        let streams = streams.into_iter().map(wakes).collect();
         let running = Running {
             name,
             kind,
@@ -225,7 +226,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
                 });
                 let guarded = |work: &mut dyn FnMut()| catch_panic("on_scrape", &counted, metrics, work);
                 if let Some(scraped) = &scraped {
-                    guarded(&mut || scraped(&mut objects));
+                    guarded(&mut || scraped(&mut objects, clock()));
                 }
                 guarded(&mut || objects.by_ref().for_each(drop));
             }),
@@ -245,12 +246,17 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
 ///
 /// Keys of unknown objects are dropped: on a standby nothing takes keys from the queue, so it would grow without bound. No object
 /// misses its key by this: when the cache learns of it, that wakes it.
-fn wake_from<K: Primary>(stream: KeyStream, queue: WorkQueue<ObjectKey>, primary: Arc<Informer<Full<K>>>) -> Work {
+fn wake_from<K: Primary>(
+    stream: KeyStream,
+    controller: Arc<str>,
+    queue: WorkQueue<ObjectKey>,
+    primary: Arc<Informer<Full<K>>>,
+) -> Work {
     Box::pin(async move {
         let mut keys = stream();
         while let Some(key) = keys.next().await {
             if primary.store.contains(&key) {
-                wake(&queue, key, Priority::LIVE, &Cause::External);
+                wake(&queue, &controller, key, Priority::LIVE, &Cause::External);
             }
         }
     })

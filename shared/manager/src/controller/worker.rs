@@ -72,23 +72,45 @@ impl Drop for Active {
     }
 }
 
+/// Explains why an object comes back whose reconcile is cancelled: the queue counts a dropped item as a failure.
+struct Unended<'a> {
+    controller: &'a str,
+    /// `None` when the reconcile has ended.
+    key: Option<&'a ObjectKey>,
+}
+
+impl Unended<'_> {
+    fn end(mut self) {
+        self.key = None;
+    }
+}
+
+impl Drop for Unended<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            explain(self.controller, key, &Cause::Cancelled);
+        }
+    }
+}
+
 impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
     /// Works until the queue is shut down.
     pub(super) async fn work(self: Arc<Self>) {
+        let app = &*self.controller.names.app;
         while let Some(item) = self.queue.get().await {
             if let Some(wait) = self.hold_back(item.key()) {
-                explain(item.key(), &Cause::RequeueAfter(wait));
+                explain(app, item.key(), &Cause::RequeueAfter(wait));
                 item.done(Outcome::RequeueAfter(wait));
                 continue;
             }
-            start(item.key());
+            start(app, item.key());
             let metrics = &self.controller.environment.metrics;
-            let controller = [&*self.controller.names.app];
+            let controller = [app];
             let active = Active::new(metrics.active_workers.with_label_values(&controller));
             let started = Instant::now();
             let span = tracing::info_span!(
                 "reconcile",
-                controller = %self.controller.names.app,
+                controller = %app,
                 controllerGroup = %self.controller.names.group,
                 controllerKind = %self.controller.names.kind,
                 namespace = %item.key().namespace,
@@ -97,12 +119,14 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
             );
             let traced = span.in_scope(|| self.trace(&item));
             let attempt = self.attempt(&item).instrument(traced.clone()).instrument(span);
+            let unended = Unended { controller: app, key: Some(item.key()) };
             let ended = AssertUnwindSafe(attempt).catch_unwind().await.unwrap_or_else(|panic| {
                 let error = self.panicked(&*panic);
                 metrics.reconcile_errors.with_label_values(&controller).inc();
                 tracing::error!(object = %item.key(), error = error.chain(), "Reconciler error");
                 Ended { result: ERROR, outcome: Outcome::FAILURE }
             });
+            unended.end();
             if ended.result == ERROR {
                 traced.record("otel.status_code", "ERROR");
             }
@@ -111,8 +135,8 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
             metrics.reconcile_total.with_label_values(&[controller[0], ended.result]).inc();
             match ended.outcome {
                 Outcome::Success | Outcome::WaitForChange => {}
-                Outcome::RequeueAfter(wait) => explain(item.key(), &Cause::RequeueAfter(wait)),
-                _ => explain(item.key(), &Cause::Failure),
+                Outcome::RequeueAfter(wait) => explain(app, item.key(), &Cause::RequeueAfter(wait)),
+                _ => explain(app, item.key(), &Cause::Failure),
             }
             item.done(ended.outcome);
         }
@@ -204,7 +228,8 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
         };
         let requeue = context.finish();
         if acting.end(&context.object()) {
-            wake(&self.queue, key.clone(), Priority::LIVE, &Cause::Change(Origin::Live));
+            let name = &self.controller.names.app;
+            wake(&self.queue, name, key.clone(), Priority::LIVE, &Cause::Change(Origin::Live));
         }
         let (retry, action) = match result {
             Ok(action) => (requeue.unfinished.then_some(Retry::Backoff), action),
@@ -325,7 +350,37 @@ impl Ended {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
+    use parking_lot::Mutex;
+    use tracing::{Event, Subscriber, field::Field};
+    use tracing_subscriber::layer::{self, Layer, SubscriberExt};
+
     use super::*;
+
+    /// The causes that are logged.
+    #[derive(Clone, Default)]
+    struct Causes(Arc<Mutex<Vec<String>>>);
+
+    impl<C: Subscriber> Layer<C> for Causes {
+        fn on_event(&self, event: &Event<'_>, _: layer::Context<'_, C>) {
+            event.record(&mut |field: &Field, value: &dyn fmt::Debug| {
+                if field.name() == "cause" {
+                    self.0.lock().push(format!("{value:?}"));
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn cancelled_reconcile_is_the_cause_of_the_next_one_and_an_ended_one_is_not() {
+        let (causes, key) = (Causes::default(), ObjectKey::new("shop", "a"));
+        let begin = || Unended { controller: "toy", key: Some(&key) };
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(causes.clone()), || begin().end());
+        assert!(causes.0.lock().is_empty());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(causes.clone()), || drop(begin()));
+        assert_eq!(*causes.0.lock(), ["its reconcile was cancelled"]);
+    }
 
     #[test]
     fn outcome_follows_from_action_wake_up_and_failure() {

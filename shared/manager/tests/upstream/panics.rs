@@ -14,7 +14,7 @@ fn start(model: &Model, calls: &Calls, more: &[&str]) -> Harness {
         let controller = Controller::of::<Toy>()
             .on_demotion(|| panic!("on_demotion panics"))
             .on_gone(|key| assert_ne!(&*key.name, "bad", "on_gone panics"))
-            .on_scrape(|objects| objects.for_each(|toy| assert_ne!(toy.name_any(), "bad", "on_scrape panics")))
+            .on_scrape(|objects, _| objects.for_each(|toy| assert_ne!(toy.name_any(), "bad", "on_scrape panics")))
             .index("name", |toy| {
                 assert_ne!(toy.name_any(), "bad", "an index panics");
                 vec![toy.name_any()]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use stateright::{Checker as _, CheckerBuilder, HasDiscoveries, Model as _};
 
 use super::*;
-use model::{ALONE, Group, Pace};
+use model::{ALONE, Group, Mishap, Pace, State, Step};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -67,6 +67,34 @@ fn checker_finds_a_lease_that_is_too_short_for_the_drift() {
     let group = Group::new(2, 1, Pace::Any, 0).with_lease(2);
     let checker = group.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     assert!(checker.discovery(ALONE).is_some(), "{} states, none with two workers", checker.unique_state_count());
+}
+
+/// Plays these steps of a group from its beginning.
+fn play(group: &Group, steps: &[Step]) -> State {
+    let begin = group.init_states().swap_remove(0);
+    let next = |state, step: &Step| group.next_state(&state, *step).unwrap_or_else(|| panic!("{step:?} does nothing"));
+    steps.iter().fold(begin, next)
+}
+
+#[test]
+fn late_create_of_a_map_succeeds_after_the_map_was_created_and_deleted() {
+    let group = Group::new(1, 1, Pace::Prompt, 2);
+    // The first request is a renewal, and the second one creates the map.
+    let late = [Step::Start(0), Step::RunUntil(0, 1, Mishap::Late), Step::Run(0)];
+    let exists = play(&group, &late);
+    assert!(exists.stored.map.is_some() && matches!(exists.late, Some(Request::PutMap { expected: None, .. })));
+    let arrived = play(&group, &[&late[..], &[Step::DeleteMap, Step::Arrive][..]].concat());
+    assert!(arrived.stored.map.is_some() && arrived.late.is_none());
+}
+
+#[test]
+fn late_change_of_an_object_that_has_changed_since_is_forgotten() {
+    let group = Group::new(1, 1, Pace::Prompt, 1);
+    // The second renewal is late, and the replica sends it again.
+    let renewed = [Step::Start(0), Step::Run(0), Step::Tick(0), Step::RunUntil(0, 0, Mishap::Late)];
+    let waits = play(&group, &renewed);
+    assert!(matches!(waits.late, Some(Request::PutLease { expected: Some(_), .. })), "{:?}", waits.late);
+    assert_eq!(play(&group, &[&renewed[..], &[Step::Run(0)][..]].concat()).late, None);
 }
 
 /// One replica, and the objects as the API server stores them.

@@ -1,9 +1,10 @@
 //! Each check has to find the mistake that it is for: the worlds of the operators have none.
 
+use model_apiserver::Signalled;
 use serde_json::json;
 
 use super::*;
-use crate::{namespaces::Watched, toy};
+use crate::{namespaces::Watched, network::Perform, toy};
 
 fn checks(model: &Model, watched: Watched) -> Checks {
     for namespace in crate::users::NAMESPACES {
@@ -128,4 +129,78 @@ async fn second_child_is_found_only_if_its_own_operator_makes_it_once() {
     };
     assert_eq!(made_again("Job"), Ok(()), "only the other operator of the process makes each child once");
     assert!(made_again("CronJob").is_err());
+}
+
+/// A change by the operator.
+fn write(resource: &str, before: Option<Value>, after: Option<Value>) -> Change {
+    let (resource, key, writer) = (resource.into(), "shop/a".into(), "operator-0".into());
+    Change { version: 1, resource, key, before: before.map(Arc::new), after: after.map(Arc::new), writer }
+}
+
+fn network() -> Network {
+    let perform: Arc<Perform> = Arc::new(|_, _| Box::pin(async {}) as Signalled);
+    Network::new(0, Trace::new(), &perform)
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_of_what_the_operator_neither_makes_nor_owns_is_found() {
+    let (mut checks, network) = (checks(&Model::new(), Watched::All), network());
+    let mut judged = |resource: &str, before: Option<Value>, after: Option<Value>| {
+        checks.check(&write(resource, before, after), &network).map_err(|why| why.split(':').next().map(str::to_owned))
+    };
+    let (some, owner) =
+        (|| Some(json!({})), json!({"metadata": {"ownerReferences": [{"controller": true, "kind": "Job"}]}}));
+    let foreign = Err(Some("the operator has written what it neither makes nor owns".to_owned()));
+    for (before, after) in [(None, some()), (some(), some()), (some(), None)] {
+        assert_eq!(judged("configmaps", before, after), foreign);
+    }
+    assert_eq!(judged("secrets", None, Some(owner.clone())), Ok(()), "it makes Secrets");
+    assert!(judged("secrets", some(), some()).is_err(), "this one has another owner");
+    assert_eq!(judged("pods", some(), some()), Ok(()), "it may change them");
+    assert_eq!(judged("pods", None, Some(owner)), foreign, "it may not make them");
+    assert_eq!(judged("events.events.k8s.io", None, some()), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn operator_that_creates_or_deletes_an_object_of_users_is_found() {
+    let (mut checks, network) = (checks(&Model::new(), Watched::All), network());
+    let mut judged = |before: Option<Value>, after: Option<Value>| {
+        checks.check(&write("jobs.batch", before, after), &network).map_err(|why| why.contains("of users"))
+    };
+    let some = || Some(json!({"metadata": {"name": "a"}}));
+    let ending = Some(json!({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    assert_eq!(judged(None, some()), Err(true));
+    assert_eq!(judged(some(), None), Err(true));
+    assert_eq!(judged(ending, None), Ok(()), "it has removed its finalizer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn operator_that_changes_metadata_of_users_is_found() {
+    let (mut checks, network) = (checks(&Model::new(), Watched::All), network());
+    let object = |metadata: Value| Some(json!({"metadata": metadata, "status": {}}));
+    for (metadata, is_right) in [
+        (json!({}), true),
+        (json!({"finalizers": ["batch/cleanup"]}), true),
+        (json!({"annotations": {"batch/memory": "1"}}), true),
+        (json!({"annotations": {"note": "1"}}), false),
+        (json!({"annotations": {"other.example.com/memory": "1"}}), false),
+        (json!({"labels": {"team": "1"}}), false),
+        (json!({"ownerReferences": [{"uid": "1"}]}), false),
+    ] {
+        let judged = checks.check(&write("jobs.batch", object(json!({})), object(metadata.clone())), &network);
+        assert_eq!(judged.is_ok(), is_right, "{metadata}: {judged:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restore_nothing_excuses_what_objects_of_a_later_time_leave_behind() {
+    let mut checks = checks(&Model::new(), Watched::All);
+    let create = |uid: &str| write("jobs.batch", None, Some(json!({"metadata": {"uid": uid}})));
+    checks.remember(&create("before"));
+    assert!(!checks.is_excused("before"));
+    checks.restored();
+    checks.remember(&create("after"));
+    assert!(checks.is_excused("before") && checks.is_excused("of the lost time") && !checks.is_excused("after"));
+    checks.restored();
+    assert!(checks.is_excused("after"), "the second restore may have lost it");
 }

@@ -13,7 +13,8 @@ const LAST: u64 = 2;
 
 impl State {
     pub(super) fn forget(&mut self, config: &Config) {
-        if self.late.as_ref().is_some_and(|late| !self.accepts(late)) {
+        // A version never comes back. But a create that is refused now succeeds when its object has been deleted.
+        if self.late.as_ref().is_some_and(|late| !is_create(late) && !self.accepts(late)) {
             self.late = None;
         }
         self.number_lives();
@@ -123,6 +124,10 @@ impl State {
             }
         }
     }
+}
+
+fn is_create(request: &Request) -> bool {
+    matches!(request, Request::PutLease { expected: None, .. } | Request::PutMap { expected: None, .. })
 }
 
 impl Replica {

@@ -2,7 +2,7 @@
 //! may delete a Theme.
 
 use std::{
-    sync::{Arc, LazyLock, atomic::AtomicBool},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -13,7 +13,7 @@ use model_apiserver::Model;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use simulation::{
-    ExternalService, NAMESPACES, Note, Subject,
+    Caller, ExternalService, NAMESPACES, Note, Subject,
     oracle::{Wanted, beside, contains, labels, owner, say},
 };
 
@@ -142,7 +142,7 @@ impl Admission {
 }
 
 impl ExternalService for Admission {
-    fn operator(&self, _: Arc<AtomicBool>) -> Box<dyn Operator> {
+    fn operator(&self, _: Caller) -> Box<dyn Operator> {
         let banners = Banners::default();
         *self.webhooks.lock() = banners.webhooks();
         Box::new(banners)

@@ -1,10 +1,6 @@
 //! What a Track requires of the cluster and of the registry outside of it.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use example_operators::tracks::{Registry, Tracks};
 use fastrand::Rng;
@@ -13,7 +9,7 @@ use model_apiserver::Model;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use simulation::{
-    ExternalService, Note, Subject, condition,
+    Caller, ExternalService, Note, Subject, condition,
     oracle::{beside, say},
 };
 
@@ -36,6 +32,11 @@ impl Subject for Track {
 
     fn children(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// Users make the Deployments, and the operator sets their version and size.
+    fn changes(&self) -> &'static [&'static str] {
+        &["deployments.apps"]
     }
 
     /// Each object has a Deployment of its own, because the second one of a Deployment is refused.
@@ -112,7 +113,7 @@ fn key(object: &Value) -> ObjectKey {
 }
 
 impl ExternalService for Published {
-    fn operator(&self, _: Arc<AtomicBool>) -> Box<dyn Operator> {
+    fn operator(&self, _: Caller) -> Box<dyn Operator> {
         Box::new(Tracks { registry: self.registry.clone() })
     }
 
