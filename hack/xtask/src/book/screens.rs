@@ -41,7 +41,9 @@ fn faults(browser: &Browser) -> Result<Vec<String>> {
         faults.push(format!("it is {overflow} pixels wider than the screen"));
     }
     let (contrast, text) = browser.contrast(TEXT)?;
-    if contrast < READABLE {
+    if text.is_empty() {
+        faults.push("it shows no text".to_owned());
+    } else if contrast < READABLE {
         faults.push(format!("the contrast of \"{text}\" is {contrast:.2}, less than {READABLE}"));
     }
     let broken = browser.value(BROKEN)?;
@@ -65,16 +67,17 @@ mod tests {
         };
         assert_eq!(page("good.html", "<p>Text"), Vec::<String>::new());
         for (body, count, fault) in [
+            ("", 4, "light, 360 pixels wide: it shows no text"),
             ("<div style='width: 500px'>Wide</div>", 2, "light, 360 pixels wide: it is"),
             ("<p style='color: #999'>Grey", 4, "light, 360 pixels wide: the contrast of \"Grey\" is 2.85"),
-            ("<script>console.error('no')</script>", 4, "light, 360 pixels wide: the browser reports"),
+            ("<p>Text<script>console.error('no')</script>", 4, "light, 360 pixels wide: the browser reports"),
         ] {
             let findings = page("bad.html", body);
             let first = findings.first().map(String::as_str).unwrap_or_default();
             assert!(findings.len() == count && first.contains(fault), "{body}: {findings:?}");
         }
         // The log has the missing file too.
-        let findings = page("picture.html", "<img src=none.svg>");
+        let findings = page("picture.html", "<p>Text<img src=none.svg>");
         assert!(findings.iter().any(|it| it.ends_with("the picture \"none.svg\" is missing")), "{findings:?}");
     }
 }
