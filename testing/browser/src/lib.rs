@@ -169,7 +169,7 @@ impl Browser {
 
     /// By how many pixels the page is wider than the window.
     pub fn overflow(&self) -> Result<i64> {
-        let pixels = self.value("document.documentElement.scrollWidth - document.documentElement.clientWidth")?;
+        let pixels = self.value("(page => page.scrollWidth - page.clientWidth)(document.scrollingElement)")?;
         pixels.as_i64().with_context(|| format!("the page is {pixels} pixels too wide"))
     }
 
