@@ -250,7 +250,7 @@ mod tests {
     fn page_is_measured() {
         let Some(browser) = Browser::start().unwrap() else { return skip::lacking(MISSING) };
         let page = "<style>p { color: rgb(0 0 0 / .5) } @media (prefers-color-scheme: dark) { body { background: black } }</style>\
-                    <p>Half<div style='width: 500px'></div><button onclick='this.textContent = 2'>1</button>";
+                    <p>Half<div style='width: 500px'>Wide</div><button onclick='this.textContent = 2'>1</button>";
         browser.width(360).unwrap();
         browser.scheme("light").unwrap();
         browser.open(&format!("data:text/html,{page}")).unwrap();
