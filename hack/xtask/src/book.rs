@@ -5,18 +5,28 @@
 //! - [`contents`]: the summary lists every page, and each page begins with what the reader can do after it.
 //! - [`commands`]: every command in a page exists, with its flags and values; also in all other documents.
 //! - [`links`]: every link of the finished book leads to a page and a heading.
+//!
+//! Steps of their own:
+//!
+//! - [`screens`]: each page fits on a phone and in a window, and is readable in light and dark colours.
+//! - [`external`]: the links of all documents to other sites, by night.
 
 mod blocks;
 pub(crate) mod commands;
 mod contents;
+mod external;
 mod links;
+mod screens;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use browser::{Browser, MISSING};
+use cluster::Missing;
 
 use crate::cargo_tools::{self, MDBOOK};
+use crate::report::Outcome;
 use crate::workspace::{self, File};
 
 /// The folder of the book, relative to the root of the checkout.
@@ -51,6 +61,24 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Opens each page of the finished book in a real browser.
+pub(crate) fn look() -> Result<Outcome> {
+    let folder = output();
+    let pages = links::pages(&folder).context("`cargo xtask book` builds the book first")?;
+    let Some(browser) = Browser::start()? else { return Ok(Outcome::without(&Missing(MISSING.to_owned()).into())) };
+    let findings = screens::check(&browser, &folder, &pages)?;
+    if findings.is_empty() {
+        return Ok(Outcome::Passed);
+    }
+    Ok(Outcome::Failed(format!("{} faults of pages\n{}", findings.len(), findings.join("\n"))))
+}
+
+/// Follows the links of all documents to other sites.
+pub(crate) fn follow() -> Result<Outcome> {
+    let files = workspace::files()?;
+    external::check(&files.iter().filter(|file| is_document(file)).collect::<Vec<_>>())
+}
+
 fn is_page(file: &File) -> bool {
     file.path.starts_with("docs/book/src/") && file.is("md")
 }
@@ -60,10 +88,15 @@ fn is_document(file: &File) -> bool {
     file.is("md") && !file.path.starts_with("hack/scaffold/project/")
 }
 
+/// The folder of the finished book.
+fn output() -> PathBuf {
+    workspace::root().join("target/book")
+}
+
 /// Runs mdBook. Returns the folder of the finished book.
 fn build() -> Result<PathBuf> {
     cargo_tools::ensure(&[MDBOOK])?;
-    let output = workspace::root().join("target/book");
+    let output = output();
     match std::fs::remove_dir_all(&output) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).context("could not remove the former book");

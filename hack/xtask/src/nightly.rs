@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::attack;
+use crate::book;
 use crate::crates;
 use crate::fuzz;
 use crate::mutants;
@@ -109,6 +110,7 @@ const STEPS: &[Step<Args>] = &[
         needs: &["tools", "cluster"],
         run: |_| scaffold::from_git(),
     },
+    Step { name: "links", title: "links of documents to other sites", needs: &[], run: |_| book::follow() },
     Step {
         name: "crates",
         title: "the crates that others can depend on, as packages: alone, and from a registry, for each version of Kubernetes",

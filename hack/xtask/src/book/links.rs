@@ -1,4 +1,4 @@
-//! The links of the finished book, as a browser sees them. Links to other sites are not followed.
+//! The links of the finished book, as a browser sees them. [`external`](super::external) follows those to other sites.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,6 +20,13 @@ pub(super) fn check(folder: &Path) -> Result<Checked> {
     let mut files = BTreeMap::new();
     collect(folder, "", &mut files)?;
     Ok(check_files(&files))
+}
+
+/// The paths of all pages in this folder, relative to it.
+pub(super) fn pages(folder: &Path) -> Result<Vec<String>> {
+    let mut files = BTreeMap::new();
+    collect(folder, "", &mut files)?;
+    Ok(files.into_iter().filter_map(|(path, text)| text.map(|_| path)).collect())
 }
 
 /// The text of each page and the name of each other file, relative to the folder of the book.

@@ -22,6 +22,12 @@ pub(super) const STEPS: &[Step<Args>] = &[
     Step { name: "tools", title: "cargo-nextest, cargo-deny, mdbook, system packages", needs: &[], run: |_| tools() },
     Step { name: "book", title: "the book builds, its links and commands exist", needs: &["tools"], run: |_| book() },
     Step {
+        name: "book-screens",
+        title: "each page of the book in a real browser, narrow and wide, light and dark",
+        needs: &["book"],
+        run: |_| book::look(),
+    },
+    Step {
         name: "workflows",
         title: "the workflows of the public CI are valid, their commands exist",
         needs: &["tools"],
