@@ -187,12 +187,12 @@ impl<'a> Cancellation<'a> {
     }
 
     /// Returns the highest attempt that may have been used. If a client has wiped the status, that is unknown, and all references
-    /// are closed.
+    /// are closed. No attempt is later than [`MOST_ATTEMPTS`], whatever a client has written.
     fn last_attempt(&self) -> u32 {
         let may_have_more =
             self.ticket.spec.rebook_policy == RebookPolicy::Always || self.ticket.annotation(BOOKING_ID).is_some();
         match &self.update.status.reference {
-            Some(_) => self.update.status.attempt,
+            Some(_) => self.update.status.attempt.min(MOST_ATTEMPTS),
             None if may_have_more => MOST_ATTEMPTS,
             None => 0,
         }

@@ -147,23 +147,16 @@ impl Fleet<'_> {
             // The Deployment itself reports a rollout that takes too long.
             Some(Change::RollingOut) => return None,
             Some(Change::Scaling) => {
-                (self.since("Progressing", "True"), SignedDuration::from_secs(self.progress_deadline_seconds.into()))
+                let deadline = SignedDuration::from_secs(self.progress_deadline_seconds.into());
+                (self.since("Progressing", "True"), deadline + self.proof.time())
             }
             None => {
                 let unready = self.since("Ready", "False");
                 let stable = self.since("Progressing", "False");
-                (unready.zip(stable).map(|(unready, stable)| unready.max(stable)), self.replaced_within())
+                (unready.zip(stable).map(|(unready, stable)| unready.max(stable)), REPLACED_WITHIN + self.proof.time())
             }
         };
         Some((since.unwrap_or(self.now), grace))
-    }
-
-    /// A lost pod is normally replaced within this time, and its replacement counts.
-    fn replaced_within(&self) -> SignedDuration {
-        match self.proof {
-            Proof::Probe => REPLACED_WITHIN,
-            Proof::Seconds(seconds) => REPLACED_WITHIN + SignedDuration::from_secs(seconds.into()),
-        }
     }
 
     /// Whether the status has reported since then that pods are missing. This problem lasts until the pods are ready: a clock

@@ -1,5 +1,7 @@
 //! The state of a Deployment's rollout, and the change under way.
 
+use jiff::SignedDuration;
+
 use crate::{DeploymentView, Live, Progress};
 
 /// What proves that a pod serves.
@@ -18,6 +20,14 @@ impl Proof {
         match self {
             Self::Probe => live.ready(),
             Self::Seconds(_) => live.available(),
+        }
+    }
+
+    /// How long a pod that is ready has to wait until it counts.
+    pub(crate) fn time(self) -> SignedDuration {
+        match self {
+            Self::Probe => SignedDuration::ZERO,
+            Self::Seconds(seconds) => SignedDuration::from_secs(seconds.into()),
         }
     }
 }

@@ -91,6 +91,8 @@ fn every_possibly_used_reference_is_closed() {
     let noted = json!({"annotations": {BOOKING_ID: "BK-1"}});
     assert_eq!(count(json!({"status": wiped, "metadata": noted})), 11, "the status was wiped");
     assert_eq!(count(json!({"status": wiped, "spec": {"rebookPolicy": "Always"}})), 11);
+    let forged = json!({"phase": "Booked", "attempt": 100_000, "reference": UID});
+    assert_eq!(count(json!({"status": forged})), 11, "there are no more attempts");
     // An unknown outcome ends the poll. The next one closes all references.
     assert_eq!(end(&ticket(&json!({"status": third})), 0, |_| unknown()).0.len(), 1);
 }

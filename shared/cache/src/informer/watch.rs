@@ -28,9 +28,12 @@ use crate::{
 
 /// A watch that lasted less than this is restarted with back-off instead of at once.
 const BRIEF: Duration = Duration::from_secs(1);
-/// After this many watches in a row that lasted less than [`BRIEF`] and delivered nothing, a list shows what they do not deliver.
+/// After this many watches in a row that lasted less than [`SHORT`] and delivered nothing, a list shows what they do not deliver.
 /// The next event may be what ends each of them: the API server cannot encode the event, or a proxy does not let it pass.
 const BARREN_WATCHES: u32 = 5;
+/// A busy API server may take seconds until a watch begins, and its first event then ends it. Proxies that end idle connections wait
+/// for longer than this.
+const SHORT: Duration = Duration::from_secs(10);
 /// How often a page is requested before the whole list begins again.
 const PAGE_ATTEMPTS: u32 = 5;
 /// A list begins again if a page fails for longer than this. The API server may have been restored from a backup meanwhile, and
@@ -61,7 +64,7 @@ impl<R: Representation> Watch<'_, R> {
         let mut heeded = alarm.count();
         // Whether a list, perhaps an unfinished one, has shown that the cluster was restored to an earlier state.
         let mut was_restored = false;
-        // The number of watches in a row that were brief and delivered nothing.
+        // The number of watches in a row that were short and delivered nothing.
         let mut barren = 0;
         self.namespaces.known().await;
         loop {
@@ -92,7 +95,7 @@ impl<R: Representation> Watch<'_, R> {
             was_restored |= went_back.into_inner() && is_free;
             // A refusal to start a watch says whether it wants a list.
             let is_over = matches!(done, Some(Ok(()) | Err(Failure::Broken(_) | Failure::Status(_))));
-            let is_barren = watched && is_over && position == from && begun.elapsed() < BRIEF;
+            let is_barren = watched && is_over && position == from && begun.elapsed() < SHORT;
             barren = if is_barren { barren + 1 } else { 0 };
             let pause = match done {
                 None => {

@@ -198,6 +198,17 @@ fn scale_up_past_its_deadline_is_a_problem() {
     check(&scaling_since("2026-11-21T10:00:00Z"), Some(&three_of_five), &three_pods(), too_long);
 }
 
+/// Otherwise each additional pod would be a problem, if the time is nearly as long as the deadline.
+#[test]
+fn additional_pods_without_a_probe_get_their_time_too() {
+    let problems = |time: &str| {
+        let stored = fleet(5, &[("Progressing", "True", "Scaling", time), ("Ready", "False", "Scaling", time)]);
+        let wanted = Wanted { proof: Proof::Seconds(30), ..stored };
+        wanted.health(Some(&deployment(2, [5, 5, 3], COMPLETE)), &[]).problems.len()
+    };
+    assert_eq!((problems("2026-11-21T09:59:31Z"), problems("2026-11-21T09:59:30Z")), (0, 1));
+}
+
 #[test]
 fn unpullable_image_is_a_problem_while_old_pods_serve() {
     let mut pods = three_pods();

@@ -43,6 +43,7 @@ async fn w29_event_that_ends_each_watch_does_not_hide_later_ones() {
         "frame ADDED pods.core default/long -> truncate 20",
         r#"frame ADDED pods.core default/long -> replace "{\"type\": 3}""#,
         "after watch pods.core -> cut",
+        "before watch pods.core -> delay 2s; frame ADDED pods.core default/long -> truncate 20",
     ] {
         let (model, informer, _running) = at_work(plan);
         informer.health.until_synced().await;
