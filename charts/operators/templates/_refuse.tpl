@@ -135,6 +135,13 @@
 {{- $ports = append $ports (int $port) -}}
 {{- end -}}
 
+{{- /* The API server refuses a longer delay. One of the same length would leave no time for the reconciles that run. */}}
+{{- $whole := int64 .Values.terminationGracePeriodSeconds -}}
+{{- if and .Values.shutdownDelaySeconds (ge (int64 .Values.shutdownDelaySeconds) $whole) -}}
+{{- $why := "which includes the delay and the time to finish running reconciles" -}}
+{{- fail (printf "shutdownDelaySeconds: must be less than terminationGracePeriodSeconds (%d), %s" $whole $why) -}}
+{{- end -}}
+
 {{- /* The API server refuses a pod with two volumes of one name, or with two volumes at one path of a container. */}}
 {{- range $unit := include "operators.units" . | fromJsonArray -}}
 {{- $names := list -}}

@@ -184,6 +184,14 @@ mod tests {
     }
 
     #[test]
+    fn each_key_has_one_row_of_the_table() {
+        let table = values_table().expect("a table");
+        for line in table.lines() {
+            assert!(line.starts_with('|') && line.ends_with('|'), "a row ends at its line: {line}");
+        }
+    }
+
+    #[test]
     fn own_objects_reject_unknown_keys() {
         fn look(path: &str, schema: &Value) {
             if schema["properties"].is_object() {

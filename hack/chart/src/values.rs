@@ -83,8 +83,7 @@ pub struct Values {
     security_context: Open,
     /// Seconds that a stopping pod has to finish running reconciles, after `shutdownDelaySeconds`. The operators need at most 30 s by default.
     termination_grace_period_seconds: u32,
-    /// Seconds for which a stopping pod goes on as before. Nodes learn with a delay that a pod stops, and until then they send requests for
-    /// webhooks and metrics to it. 0: it stops at once, and a request may fail.
+    /// Seconds for which a stopping pod goes on as before. Nodes learn with a delay that a pod stops, and until then they send requests for webhooks and metrics to it. 0: it stops at once, and a request may fail.
     shutdown_delay_seconds: u32,
     /// PriorityClass of the pods.
     priority_class_name: String,

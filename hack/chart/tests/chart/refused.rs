@@ -197,6 +197,23 @@ fn values_that_would_be_unsafe_or_crash_are_rejected() {
     }
 }
 
+/// The API server would refuse the Deployment if the delay were longer than the whole time. One of the same length leaves no time.
+#[test]
+fn delay_that_leaves_no_time_to_finish_is_rejected() {
+    let values =
+        |delay: u32, whole: u32| json!({"shutdownDelaySeconds": delay, "terminationGracePeriodSeconds": whole});
+    for (delay, whole) in [(41, 40), (40, 40), (5, 5), (1, 0)] {
+        let refusal = refusal(&values(delay, whole));
+        let says = format!("shutdownDelaySeconds: must be less than terminationGracePeriodSeconds ({whole}), which");
+        assert!(refusal.contains(&says), "{delay} of {whole}: {refusal}");
+    }
+    for (delay, whole) in [(4, 5), (0, 0)] {
+        let rendered = render(&values(delay, whole));
+        let pod = &of_manager(&rendered, "Deployment")["spec"]["template"]["spec"];
+        assert_eq!(pod["terminationGracePeriodSeconds"], whole, "{delay} of {whole}");
+    }
+}
+
 /// The API server would refuse the Deployment.
 #[test]
 fn extra_volumes_that_the_pods_already_have_are_rejected() {
