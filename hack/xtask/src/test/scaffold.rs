@@ -222,6 +222,13 @@ mod tests {
 
         let flag = |rendered: &Rendered| rendered.text.contains("- --enable-webhooks=false\n");
         assert_eq!((flag(&without), flag(&with)), (true, false));
+        let pod =
+            |rendered: &Rendered| rendered.object("Deployment", RELEASE).unwrap()["spec"]["template"]["spec"].clone();
+        let delay =
+            |rendered: &Rendered| pod(rendered)["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"].clone();
+        assert_eq!((delay(&without), delay(&with)), (Value::Null, json!(5)), "a stopping pod answers until nodes know");
+        let graceful = 30; // the default of --graceful-shutdown-timeout
+        assert!(pod(&with)["terminationGracePeriodSeconds"].as_i64().unwrap() > 5 + graceful);
         let webhook = &with.object("ValidatingWebhookConfiguration", RELEASE).unwrap()["webhooks"][0];
         let service = json!({"namespace": NAMESPACE, "name": own, "path": "/validate", "port": 443});
         assert_eq!(webhook["clientConfig"]["service"], service);
