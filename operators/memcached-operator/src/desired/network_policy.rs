@@ -50,7 +50,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::samples;
+    use crate::{config::Config, samples};
 
     fn of(spec: &Value) -> Value {
         serde_json::to_value(network_policy(&samples::with_spec(spec)).and_then(|it| it.spec)).expect("JSON")
@@ -74,6 +74,28 @@ mod tests {
         let metrics =
             json!({"networkPolicy": {"enabled": true}, "port": 2000, "metrics": {"enabled": true, "port": 2001}});
         assert_eq!(of(&metrics)["ingress"][0]["ports"], json!([tcp("memcached"), tcp("metrics")]));
+    }
+
+    /// While a change of the ports is rolled out, pods with the old and with the new numbers run under the one policy.
+    #[test]
+    fn policy_admits_clients_of_old_and_new_pods_while_ports_change() {
+        let spec = |port: i32, metrics: i32| {
+            let metrics = json!({"enabled": true, "port": metrics});
+            json!({"networkPolicy": {"enabled": true}, "port": port, "metrics": metrics})
+        };
+        let (old, new) = (spec(11211, 9150), spec(2000, 2001));
+        assert_eq!(of(&old), of(&new));
+        let policy = of(&new);
+        let admitted: Vec<_> = policy["ingress"][0]["ports"].as_array().expect("ports").iter().collect();
+        for (spec, numbers) in [(old, [11211, 9150]), (new, [2000, 2001])] {
+            let pods = deployment(&samples::with_spec(&spec), &Config::default(), None).spec.expect("a spec").template;
+            let containers = pods.spec.expect("a pod").containers;
+            let ports: Vec<_> = containers.into_iter().flat_map(|it| it.ports.unwrap_or_default()).collect();
+            let number =
+                |name: &Value| ports.iter().find(|it| it.name.as_deref() == name.as_str()).map(|it| it.container_port);
+            let reached: Vec<_> = admitted.iter().map(|port| number(&port["port"])).collect();
+            assert_eq!(reached, numbers.map(Some), "{spec}");
+        }
     }
 
     #[test]
