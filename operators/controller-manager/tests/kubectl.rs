@@ -168,6 +168,24 @@ fn commands_of_the_readmes_run_and_print_the_columns_that_they_show() {
     assert_eq!(tables.len(), 5, "{tables:?}");
 }
 
+/// All samples of an operator at once, as a user applies a folder.
+#[test]
+fn each_folder_of_samples_is_applied_as_a_whole() {
+    let Some((cluster, _)) = cluster_with_samples() else { return };
+    kubectl(&cluster, &["create", "namespace", "user"], None).expect("a namespace without samples");
+    for operator in OPERATORS {
+        let name = operator.name();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../{name}-operator/samples"));
+        let mut apply = cluster.kubectl(["apply", "--namespace", "user", "-f", "."]);
+        let output = apply.current_dir(&folder).stdin(Stdio::null()).output().expect("kubectl starts");
+        let [printed, said] = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+        assert!(output.status.success() && !said.contains("Warning"), "{name}: {said}");
+        let files = std::fs::read_dir(&folder).expect("samples").count();
+        let created = printed.lines().filter(|line| line.ends_with(" created")).count();
+        assert!(files > 0 && created == files, "{name}: {files} files, of which kubectl read others: {printed}");
+    }
+}
+
 /// The manifests of a README that are of its kind, and excerpts of a spec.
 #[test]
 fn manifests_of_the_readmes_are_accepted() {
