@@ -1,6 +1,6 @@
 //! The links of all documents to other sites. Only a machine with a connection to the internet can check them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
 use anyhow::{Context as _, Result};
@@ -40,10 +40,10 @@ pub(super) fn check(documents: &[&File]) -> Result<Outcome> {
 fn links(documents: &[&File]) -> BTreeMap<String, String> {
     let mut links = BTreeMap::new();
     for document in documents {
-        let examples: String = blocks::of(&document.text).into_iter().map(|block| block.text).collect();
-        for (number, line) in (1..).zip(document.text.lines()) {
-            let addresses = line.split(LINK).skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
-            for address in addresses.filter(|address| !examples.contains(*address)) {
+        let lines_of = |block: blocks::Block| block.line + 1..=block.line + block.text.lines().count();
+        let examples: BTreeSet<usize> = blocks::of(&document.text).into_iter().flat_map(lines_of).collect();
+        for (number, line) in (1..).zip(document.text.lines()).filter(|(number, _)| !examples.contains(number)) {
+            for address in line.split(LINK).skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next()) {
                 links.entry(format!("https://{address}")).or_insert_with(|| format!("{}:{number}", document.path));
             }
         }
@@ -78,10 +78,11 @@ mod tests {
     #[test]
     fn each_address_outside_of_examples_is_followed_once() {
         let text = "[a](https://a.com/x#part) [b](b.md), [c](https://c.com)\n[a](https://a.com/x)\n\
-                    ```text\n[d](https://d.com)\n```\n";
+                    ```text\n[d](https://d.com)\ncurl https://e.com/x\n```\n[e](https://e.com)\n";
         let document = File { path: "docs/a.md".to_owned(), text: text.to_owned() };
         let found: Vec<_> = links(&[&document]).into_iter().collect();
-        let expected = [("https://a.com/x", "docs/a.md:1"), ("https://c.com", "docs/a.md:1")];
+        let expected =
+            [("https://a.com/x", "docs/a.md:1"), ("https://c.com", "docs/a.md:1"), ("https://e.com", "docs/a.md:7")];
         assert_eq!(found, expected.map(|(address, place)| (address.to_owned(), place.to_owned())));
     }
 
