@@ -52,7 +52,8 @@ pub fn enforced<T>(cluster: &Cluster, work: impl FnOnce() -> T) -> Result<T> {
     let done = thread::scope(|scope| {
         let watcher = scope.spawn(|| -> Result<()> {
             while !has_ended.load(Ordering::Relaxed) {
-                follow(cluster, &mut rules)?;
+                // The work then fails, too: a new pod sends nothing. Its panic would hide the cause.
+                follow(cluster, &mut rules).inspect_err(|error| eprintln!("the rules follow no more: {error:#}"))?;
                 thread::sleep(PAUSE);
             }
             Ok(())
