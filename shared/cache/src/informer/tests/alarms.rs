@@ -55,3 +55,63 @@ async fn w13_restore_shortly_after_a_false_alarm_is_not_missed() {
     sleep(seconds(600)).await;
     assert_eq!(alarm.count(), 2, "it counts once");
 }
+
+/// An API server whose answers differ each time raises the alarm with each answer.
+#[tokio::test(start_paused = true)]
+async fn storm_of_alarms_causes_few_lists() {
+    let (model, alarm) = (faulty(""), Arc::<RestoreAlarm>::default());
+    let (pods, _watched_pods) = inform_with::<Pod>(&model, &alarm);
+    let (maps, _watched_maps) = inform_with::<ConfigMap>(&model, &alarm);
+    pods.health.until_synced().await;
+    maps.health.until_synced().await;
+    for _ in 0..3_600 {
+        contradict(&pods);
+        sleep(seconds(1)).await;
+    }
+    assert_eq!((alarm.count(), asked(&model, Verb::List)), (10, 2 + 2 * 10), "in an hour");
+    sleep(seconds(1_600)).await;
+    let calm = alarm.count();
+    for waited in [0, 31] {
+        contradict(&pods);
+        contradict(&pods);
+        sleep(seconds(waited)).await;
+    }
+    assert_eq!(alarm.count(), calm + 2, "after a quiet time, the second alarm waits for 30 seconds");
+}
+
+/// As if another thread raised the alarm while this one decodes the last page.
+#[tokio::test(start_paused = true)]
+async fn alarm_during_the_end_of_a_list_is_heard() {
+    let (model, alarm) = (faulty(""), Arc::<RestoreAlarm>::default());
+    put_pod(&model, "default", "one", 1);
+    let pods = Arc::new(Informer::<Projected<Pod>>::new(Namespaces::All, alarm.clone()));
+    pods.subscribe(Box::new(move |_, _| assert_eq!(alarm.raise(), Some(Duration::ZERO), "the pod is news once")));
+    let _running = tokio::spawn(pods.clone().run(model.client(), Rng::new(), Selection::All, CancellationToken::new()));
+    pods.health.until_synced().await;
+    sleep(seconds(1)).await;
+    assert_eq!((pods.alarm.count(), asked(&model, Verb::List)), (1, 2));
+}
+
+/// The restore comes between the lists that a false alarm causes: the informer of config maps has listed, that of pods has not.
+#[tokio::test(start_paused = true)]
+async fn w13_restore_that_a_late_list_shows_is_not_missed() {
+    let (model, alarm) = (faulty("before list pods.core #2 -> delay 20s"), Arc::<RestoreAlarm>::default());
+    put_pod(&model, "default", "changed", 1);
+    let (backup, names) = (model.snapshot(), ["undone", "first", "second", "third"]);
+    put_pod(&model, "default", "changed", 2);
+    put_map(&model, "undone");
+    let (pods, _watched_pods) = inform_with::<Pod>(&model, &alarm);
+    let (maps, _watched_maps) = inform_with::<ConfigMap>(&model, &alarm);
+    pods.health.until_synced().await;
+    maps.health.until_synced().await;
+    contradict(&pods);
+    sleep(seconds(10)).await;
+    model.restore(&backup);
+    for name in ["first", "second", "third"] {
+        put_map(&model, name); // the second one has the version that the informer of config maps knows
+    }
+    sleep(seconds(5)).await;
+    assert_eq!(held(&maps, names), [true, false, false, true], "its watch continues");
+    sleep(seconds(20)).await;
+    assert_eq!((alarm.count(), held(&maps, names)), (2, [false, true, true, true]));
+}
