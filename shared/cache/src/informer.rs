@@ -163,9 +163,8 @@ impl<R: Representation> Informer<R> {
         }
         let (Observation { is_known, contradicts }, delta) = self.store.observe(decoded);
         self.notify_others(delta, writer);
-        if contradicts && self.alarm.raise() {
-            let kind = &*R::Kind::kind(&());
-            tracing::warn!(kind, object = %decoded.key, "A resource version came back with other content; all informers relist");
+        if contradicts {
+            self.raise_alarm(&decoded.key, "A resource version came back with other content");
         }
         is_known
     }
@@ -201,9 +200,16 @@ impl<R: Representation> Informer<R> {
             && self.coverage(&key.namespace) == Coverage::Complete
             // A list may have brought the object meanwhile, such as that of a namespace that has joined.
             && self.store.absent_at(key).is_some();
-        if is_contradiction && self.alarm.raise() {
+        if is_contradiction {
+            self.raise_alarm(key, "An object exists that was deleted");
+        }
+    }
+
+    /// Makes all informers relist because of this object. Logs the reason, unless they are about to do so for an earlier one.
+    fn raise_alarm(&self, key: &ObjectKey, reason: &str) {
+        if let Some(wait) = self.alarm.raise() {
             let kind = &*R::Kind::kind(&());
-            tracing::warn!(kind, object = %key, "An object exists that was deleted; all informers relist");
+            tracing::warn!(kind, object = %key, in_seconds = wait.as_secs(), "{reason}; all informers relist");
         }
     }
 

@@ -9,14 +9,13 @@ use std::{
 };
 
 use cache::InformerHealth;
-use jiff::SignedDuration;
 use kube::Client;
 use leader_election::{Config, Elector, Health};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clock::Clock,
+    clock::{Clock, Jumps},
     context::Environment,
     controller::Running,
     election::LeadershipMetrics,
@@ -224,22 +223,18 @@ async fn resync(
 
 /// The interval between two checks of the clock.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
-/// A correction of the clock by no more than this is not a jump.
-const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
 
 /// Wakes all objects whenever the time of day jumps: when an administrator sets it, or when a suspended machine resumes. An
 /// object that waits for a time of day needs this, because the queue waits by a monotonic clock.
 async fn watch_clock(controllers: Arc<Vec<Running>>, clock: Clock, stop: CancellationToken) {
+    let mut jumps = Jumps::after(clock(), Instant::now());
     loop {
-        let (time, begun) = (clock(), Instant::now());
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(CLOCK_INTERVAL) => {}
         }
-        let passed = SignedDuration::try_from(begun.elapsed()).unwrap_or(SignedDuration::MAX);
-        let ahead = clock().duration_since(time) - passed;
-        if ahead.abs() > CLOCK_TOLERANCE {
+        if let Some(ahead) = jumps.look(clock(), Instant::now()) {
             tracing::info!(seconds = ahead.as_secs_f64(), "The clock has jumped; all objects are reconciled");
             controllers.iter().for_each(|controller| controller.enqueue_all(&Cause::Clock));
         }

@@ -1,6 +1,7 @@
 //! Tests of an informer of pods on a model API server with faults, on paused time. Those of watches that deliver nothing are in
-//! [`fruitless`].
+//! [`fruitless`], those of restores that one informer notices for all in [`alarms`].
 
+mod alarms;
 mod fruitless;
 
 use std::{collections::BTreeSet, time::Duration};

@@ -68,14 +68,19 @@ impl<R: Representation> Watch<'_, R> {
         let mut barren = 0;
         self.namespaces.known().await;
         loop {
+            let raised = alarm.count();
+            // A list that an alarm caused must not raise another one.
+            let is_free = raised == heeded;
+            if !is_free {
+                // It may have come while this task did not wait for it. It also tells what this watch has noticed before.
+                (position, was_restored) = (None, false);
+            }
+            heeded = raised;
             let (begun, watched) = (Instant::now(), position.is_some());
             if !watched {
                 (term, revision) = (*wanted.get(), self.namespaces.revision());
                 relist_due = None;
             }
-            // A list that an alarm caused must not raise another one.
-            let is_free = alarm.count() == heeded;
-            heeded = alarm.count();
             let went_back = AtomicBool::new(false);
             let from = position;
             let work = async {
@@ -92,7 +97,9 @@ impl<R: Representation> Watch<'_, R> {
                 () = self.until_relist(revision, &mut relist_due, &mut relist_delay), if watched => None,
                 done = work => Some(done),
             };
-            was_restored |= went_back.into_inner() && is_free;
+            // A late list may show a restore that came after the alarm, and after the lists of the others.
+            let is_late = begun.elapsed() > PAGE_OUTAGE;
+            was_restored |= went_back.into_inner() && (is_free || is_late);
             // A refusal to start a watch says whether it wants a list.
             let is_over = matches!(done, Some(Ok(()) | Err(Failure::Broken(_) | Failure::Status(_))));
             let is_barren = watched && is_over && position == from && begun.elapsed() < SHORT;
@@ -103,7 +110,7 @@ impl<R: Representation> Watch<'_, R> {
                     continue;
                 }
                 Some(Ok(())) => {
-                    if std::mem::take(&mut was_restored) && alarm.raise() {
+                    if std::mem::take(&mut was_restored) && alarm.raise() == Some(Duration::ZERO) {
                         heeded = alarm.count(); // this watch has just listed
                     }
                     watched && begun.elapsed() < BRIEF
