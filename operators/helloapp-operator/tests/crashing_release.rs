@@ -1,5 +1,6 @@
-//! A release whose program crashes soon after each start, without a probe that would notice: the operator never calls it good and,
-//! if the spec wants it, restores the last good one. In paused time, with a stand-in for the Deployment controller.
+//! A release whose program crashes soon after each start, without a probe that would notice or with one that succeeds for a moment:
+//! the operator never calls it good and, if the spec wants it, restores the last good one. In paused time, with a stand-in for the
+//! Deployment controller.
 
 use std::time::Duration;
 
@@ -19,14 +20,14 @@ const RUNS: u64 = 5;
 const PERIOD: u64 = 20;
 
 async fn apply(memory: &InMemory, image: &str, size: i32, rollback: &str) {
+    let rollout = json!({"maxSurge": "100%", "maxUnavailable": 0, "progressDeadlineSeconds": 60});
+    apply_spec(memory, json!({"image": image, "size": size, "rollback": rollback, "rollout": rollout})).await;
+}
+
+async fn apply_spec(memory: &InMemory, spec: Value) {
     let api: Api<HelloApp> = Api::namespaced(memory.model.client(), "default");
-    let object = json!({
-        "apiVersion": "apps.anupam.com/v1", "kind": "HelloApp", "metadata": {"name": NAME},
-        "spec": {
-            "image": image, "size": size, "rollback": rollback,
-            "rollout": {"maxSurge": "100%", "maxUnavailable": 0, "progressDeadlineSeconds": 60},
-        },
-    });
+    let object =
+        json!({"apiVersion": "apps.anupam.com/v1", "kind": "HelloApp", "metadata": {"name": NAME}, "spec": spec});
     api.patch(NAME, &PatchParams::apply("kubectl").force(), &Patch::Apply(&object)).await.expect("applied");
 }
 
@@ -49,6 +50,16 @@ fn is_ready(memory: &InMemory) -> bool {
     conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
+/// The reason of the condition `Degraded`.
+fn degraded(memory: &InMemory) -> Option<Value> {
+    let conditions = status(memory)["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|it| it["type"] == "Degraded").map(|it| it["reason"].clone())
+}
+
+fn remembers(memory: &InMemory, image: &str) -> bool {
+    status(memory)["lastAvailableTemplate"].as_str().is_some_and(|it| it.contains(image))
+}
+
 /// Returns the messages of the events with this reason.
 fn notes(memory: &InMemory, reason: &str) -> Vec<String> {
     let events = memory.model.objects("events.events.k8s.io").into_iter().filter(|event| event["reason"] == reason);
@@ -62,6 +73,9 @@ struct Cluster {
     image: String,
     /// When the present pods started.
     started: u64,
+    /// When the Deployment controller last observed progress. More ready pods are progress to it, also after a crash.
+    renewed: u64,
+    is_ready: bool,
     is_complete: bool,
 }
 
@@ -80,17 +94,22 @@ impl Cluster {
         let spec = live["spec"].clone();
         let size = spec["replicas"].as_u64().expect("a size");
         if image(memory) != self.image {
-            (self.image, self.started, self.is_complete) = (image(memory), self.second, false);
+            (self.image, self.started, self.renewed) = (image(memory), self.second, self.second);
+            (self.is_ready, self.is_complete) = (false, false);
         }
         let age = self.second - self.started;
         let runs_for = if self.image == CRASHING { age % PERIOD } else { age };
         let is_ready = self.image != CRASHING || runs_for < RUNS;
         let is_available = is_ready && runs_for >= spec["minReadySeconds"].as_u64().unwrap_or(0);
         let deadline = spec["progressDeadlineSeconds"].as_u64().expect("a deadline");
+        if is_ready && !self.is_ready {
+            self.renewed = self.second;
+        }
+        self.is_ready = is_ready;
         self.is_complete |= is_available; // the controller does not watch a completed rollout any more
         let (is, reason) = match () {
             () if self.is_complete => ("True", "NewReplicaSetAvailable"),
-            () if age > deadline => ("False", "ProgressDeadlineExceeded"),
+            () if self.second - self.renewed > deadline => ("False", "ProgressDeadlineExceeded"),
             () => ("True", "ReplicaSetUpdated"),
         };
         let count = |holds: bool| if holds { size } else { 0 };
@@ -116,21 +135,17 @@ async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_
     cluster.play(&mut memory, 20).await;
     assert_eq!(status(&memory)["lastAvailableTemplate"], Value::Null, "a start alone proves nothing");
     cluster.play(&mut memory, 20).await;
-    assert!(status(&memory)["lastAvailableTemplate"].as_str().is_some_and(|it| it.contains(GOOD)));
+    assert!(remembers(&memory, GOOD));
 
     apply(&memory, CRASHING, 2, "OnStall").await;
     memory.pass(Duration::from_secs(1)).await;
     assert_eq!(image(&memory), CRASHING);
     cluster.play(&mut memory, 55).await;
     assert_eq!(notes(&memory, "RolloutFinished"), [""; 0], "a rollout whose pods crash has not finished");
-    assert!(status(&memory)["lastAvailableTemplate"].as_str().is_some_and(|it| it.contains(GOOD)));
+    assert!(remembers(&memory, GOOD));
     cluster.play(&mut memory, 60).await;
     assert_eq!(image(&memory), GOOD);
-    let degraded = |status: &Value| {
-        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.into_iter().find(|it| it["type"] == "Degraded").map(|it| it["reason"].clone())
-    };
-    assert_eq!(degraded(&status(&memory)), Some(json!("RolledBack")));
+    assert_eq!(degraded(&memory), Some(json!("RolledBack")));
     let finished = notes(&memory, "RolloutFinished");
     let last = finished.last().map(String::as_str).unwrap_or_default();
     assert!(last.starts_with("All 2 replicas updated in ") && last.ends_with("; still RolledBack"), "{finished:?}");
@@ -144,7 +159,7 @@ async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_
             (GOOD, Some(size.into()))
         );
     }
-    assert_eq!(degraded(&status(&memory)), Some(json!("RolledBack")));
+    assert_eq!(degraded(&memory), Some(json!("RolledBack")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,4 +185,31 @@ async fn app_without_a_probe_is_ready_after_its_time_and_never_while_it_crashes(
         assert!(!is_ready(&memory), "after {second} s: {}", status(&memory));
     }
     assert_eq!(status(&memory)["image"], GOOD, "the last image that all pods ran");
+    assert_eq!((degraded(&memory), image(&memory).as_str()), (Some(json!("RolloutStalled")), CRASHING));
+}
+
+/// Its pods are ready after each start, but never for `minReadySeconds`.
+#[tokio::test(start_paused = true)]
+async fn release_whose_probe_succeeds_for_a_moment_after_each_start_is_rolled_back() {
+    let mut memory = InMemory::new(&HelloAppOperator, &[]);
+    let spec = |image: &str| {
+        let rollout =
+            json!({"maxSurge": "100%", "maxUnavailable": 0, "minReadySeconds": 30, "progressDeadlineSeconds": 60});
+        json!({"image": image, "size": 2, "port": 8080, "rollback": "OnStall", "rollout": rollout})
+    };
+    apply_spec(&memory, spec(GOOD)).await;
+    memory.start();
+    memory.until_quiet().await;
+    let mut cluster = Cluster::default();
+    cluster.play(&mut memory, 40).await;
+    assert!(remembers(&memory, GOOD));
+
+    apply_spec(&memory, spec(CRASHING)).await;
+    memory.pass(Duration::from_secs(1)).await;
+    cluster.play(&mut memory, 55).await;
+    assert_eq!(image(&memory), CRASHING, "it still has time");
+    assert!(remembers(&memory, GOOD));
+    cluster.play(&mut memory, 60).await;
+    assert_eq!(image(&memory), GOOD);
+    assert_eq!(degraded(&memory), Some(json!("RolledBack")));
 }
