@@ -50,6 +50,8 @@ pub enum Progress {
     Unknown,
     /// A new template is being rolled out.
     Ongoing,
+    /// A user has paused the Deployment (`kubectl rollout pause`).
+    Paused,
     /// The last template has been rolled out. The state stays `Complete` when pods die later and while the Deployment scales.
     Complete,
     /// The rollout made no progress for `progressDeadlineSeconds`. Holds the condition's message.
@@ -195,6 +197,7 @@ mod wire {
                 progress: progressing.map_or(Progress::Unknown, |condition| match &*condition.reason {
                     "NewReplicaSetAvailable" => Progress::Complete,
                     "ProgressDeadlineExceeded" => Progress::Stalled(condition.message),
+                    "DeploymentPaused" => Progress::Paused,
                     _ => Progress::Ongoing,
                 }),
                 refused,
@@ -239,6 +242,10 @@ mod tests {
         assert_eq!(progress("NewReplicaSetCreated"), Progress::Ongoing);
         assert_eq!(progress("ReplicaSetUpdated"), Progress::Ongoing);
         assert_eq!(progress("NewReplicaSetAvailable"), Progress::Complete);
+        assert_eq!(
+            (progress("DeploymentPaused"), progress("DeploymentResumed")),
+            (Progress::Paused, Progress::Ongoing)
+        );
         assert_eq!(progress("ProgressDeadlineExceeded"), Progress::Stalled("words".into()));
     }
 

@@ -6,13 +6,16 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
-    ClockReading, DeploymentView, Health, Live, PodView, Problem, ProblemKind, SecurityPolicy, Verdict,
+    ClockReading, DeploymentView, Health, Live, PodView, Problem, ProblemKind, RolloutProgress, SecurityPolicy,
+    Verdict,
     pods::{self, PATIENCE},
     rollout::{Change, Proof, Rollout},
 };
 
 /// A lost pod is normally replaced by a ready one within this time. A pod that is missing for longer is a problem.
 const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
+/// The message of a stall that the Deployment does not report.
+const STANDS_STILL: &str = "no more pods become available";
 
 /// The operator's name for its pods, and the condition reasons that contain it.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +43,9 @@ pub struct Fleet<'a> {
     pub proof: Proof,
     /// Seconds that a rollout may make no progress.
     pub progress_deadline_seconds: i32,
+    /// How far the rollout has come, from [`RolloutProgress::of`]. If the status of the operator's kind does not store it, this is
+    /// `None`, and only the Deployment itself reports stalls.
+    pub progress: Option<&'a RolloutProgress>,
     /// The app's Deployment, if it exists.
     pub deployment: Option<&'a Live<DeploymentView>>,
     /// The app's pods.
@@ -61,6 +67,8 @@ impl Fleet<'_> {
             .wait_for_pods(&rollout)
             .map(|(since, length)| if self.shows_not_ready(since) { None } else { present.end_of(since, length) });
 
+        let stall = self.stalls_at().filter(|_| rollout.stalled.is_none());
+
         let mut problems = diagnosis.problems;
         problems.extend(self.deployment.and_then(|it| it.refused()).map(refused_pods));
         problems.extend(rollout.stalled.as_deref().map(|message| self.stalled(message)));
@@ -75,14 +83,23 @@ impl Fleet<'_> {
             stays_ready: false,
             is_settled: self.deployment.is_some_and(|it| it.available() >= self.size),
             own: Vec::new(),
-            recheck: diagnosis.recheck.into_iter().chain(wait.flatten()).min(),
+            recheck: diagnosis.recheck.into_iter().chain(wait.flatten()).chain(stall).min(),
         }
     }
 
     /// Returns the state of the app's rollout.
     pub fn rollout(&self) -> Rollout {
         let before = self.condition("Progressing", "True").and_then(|it| Change::from_reason(&it.reason));
-        Rollout::of(self.deployment, self.size, before, self.proof)
+        let rollout = Rollout::of(self.deployment, self.size, before, self.proof);
+        let present = ClockReading::new(self.now, self.stored).time();
+        let stands_still = self.stalls_at().is_some_and(|end| end <= present);
+        let stalled = rollout.stalled.or_else(|| stands_still.then(|| STANDS_STILL.into()));
+        Rollout { stalled, ..rollout }
+    }
+
+    /// Returns when the rollout counts as stalled, whatever the Deployment itself says.
+    fn stalls_at(&self) -> Option<Timestamp> {
+        self.progress.map(|it| it.stalls_at(self.progress_deadline_seconds))
     }
 
     fn available(&self, rollout: &Rollout) -> Verdict {

@@ -23,7 +23,7 @@ impl Heap for DeploymentView {
             + self.refused().map_or(0, str::len)
             + match self.progress() {
                 Progress::Stalled(message) => message.len(),
-                Progress::Unknown | Progress::Ongoing | Progress::Complete => 0,
+                Progress::Unknown | Progress::Ongoing | Progress::Paused | Progress::Complete => 0,
             }
     }
 }

@@ -172,6 +172,25 @@ fn app_without_a_probe_is_ready_when_its_pods_are_available() {
     }
 }
 
+/// The Deployment controller takes each start of a crashing pod for progress.
+#[test]
+fn rollout_that_stands_still_is_reported_and_rolled_back() {
+    let spec = json!({"image": "app:2", "size": 3, "rollback": "OnStall", "rollout": {"progressDeadlineSeconds": 60}});
+    let good = desired::template(&samples::with_spec(&json!({"image": "app:1"})), SecurityProfile::default());
+    let good = serde_json::to_string(&good).expect("JSON");
+    let told = |since: &str, available: i32| {
+        let rollout = json!({"generation": 2, "updated": 1, "outdated": 3, "available": 3, "since": since});
+        let hello = app(&spec, &json!({"lastAvailableTemplate": good, "rollout": rollout}));
+        let Report { status, health } = report(&hello, &deployment([4, 1, 4, available], ONGOING), None);
+        let problems: Vec<_> = health.problems.iter().map(|it| it.kind.reason).collect();
+        (problems, status.rolled_back.is_some(), status.rollout.map(|it| it.since.to_string()))
+    };
+    let long_ago = "2026-11-21T10:08:50Z";
+    assert_eq!(told(long_ago, 3), (vec!["RolloutStalled"], true, Some(long_ago.to_owned())));
+    assert_eq!(told("2026-11-21T10:08:51Z", 3).0, [""; 0], "its time is not over");
+    assert_eq!(told(long_ago, 4), (vec![], false, Some(NOW.to_owned())), "one more pod is available");
+}
+
 #[test]
 fn stall_is_reported_before_the_rollback() {
     let spec = json!({"image": "app:2", "size": 3, "rollback": "OnStall", "rollout": {"progressDeadlineSeconds": 60}});

@@ -139,6 +139,11 @@ impl Subject for HelloApp {
             let wanted = json!({"spec": {"selector": {"matchLabels": selector("helloapp", name)}}});
             contains(&find("poddisruptionbudgets.policy"), &wanted, "PodDisruptionBudget")?;
         }
+        let is_complete = condition(&deployment["status"], "Progressing")["reason"] == "NewReplicaSetAvailable";
+        let rollout = &object["status"]["rollout"];
+        if is_complete && !rollout.is_null() {
+            return Err(format!("the rollout is complete, and status.rollout is {rollout}"));
+        }
         if is_rolled_back { judge_rolled_back(object, &deployment) } else { judge_status(object, &deployment) }
     }
 
