@@ -3,9 +3,9 @@
 //!
 //! Reading order: [`live`](Live) (the cached form of an object) → one file per kind ([`DeploymentView`], [`ServiceView`],
 //! [`PodDisruptionBudgetView`], [`NetworkPolicyView`], [`ServiceMonitorView`], [`JobView`], [`PodView`]) → [`rollout`],
-//! [`RolloutProgress`], [`pods`] and [`Fleet`] (conclusions from several views) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and
-//! [`DisruptionBudget`] (the parts that children share) → [`schemas`] and [`normalize`] (core types in custom resources: their
-//! schemas, and their normal form).
+//! [`RolloutProgress`], [`pods`] and [`Fleet`] (conclusions from several views) → [`App`], [`SecurityProfile`], [`deployment`],
+//! [`service`] and [`DisruptionBudget`] (the parts that children share) → [`schemas`] and [`normalize`] (core types in custom
+//! resources: their schemas, and their normal form).
 #![deny(missing_docs)]
 
 mod app;

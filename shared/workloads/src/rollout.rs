@@ -43,7 +43,7 @@ pub struct Rollout {
     pub ready: i32,
     /// The change that is under way, if any.
     pub change: Option<Change>,
-    /// Why the rollout counts as stalled, if it made no progress within its deadline: in the words of the Deployment, if it says so.
+    /// Why the rollout counts as stalled, if it made no progress within its deadline. The Deployment's own message, if it has one.
     pub stalled: Option<Box<str>>,
 }
 

@@ -95,9 +95,11 @@ impl Rollout {
 
 #[cfg(test)]
 mod tests {
+    use model_apiserver::Model;
     use serde_json::json;
 
     use super::*;
+    use crate::controllers::{Controllers, DEPLOYMENTS};
 
     /// A Deployment of two pods, and its controller.
     struct Played {
@@ -139,6 +141,31 @@ mod tests {
         assert_eq!(played.reason("a", [5, 5, 2, 2], 9_100), COMPLETE);
         assert_eq!(played.reason("a", [5, 5, 2, 2], 10_000), COMPLETE);
         assert_eq!(played.reason("b", [5, 0, 5, 5], 10_001), UPDATED, "more pods are ready");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_that_fail_after_the_rollout_do_not_stall_it() {
+        let model = Model::new();
+        let controllers = Controllers::new(model.clone(), Duration::ZERO);
+        model.put(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": "default"},
+            "spec": {
+                "replicas": 1, "progressDeadlineSeconds": 60,
+                "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}},
+            },
+        }));
+        let status = || model.object(DEPLOYMENTS, "default", "a").expect("a Deployment")["status"].clone();
+        let told = |status: &Value| condition(status, "Progressing")["reason"].clone();
+        for second in 0..10 {
+            controllers.tick(Duration::from_secs(second));
+        }
+        assert_eq!((told(&status()), &status()["readyReplicas"]), (json!(COMPLETE), &json!(1)));
+        let pods = model.objects("pods");
+        controllers.fail(pods[0]["metadata"]["name"].as_str().expect("a name"), Duration::from_secs(1_000));
+        for second in 10..200 {
+            controllers.tick(Duration::from_secs(second));
+        }
+        assert_eq!((told(&status()), &status()["readyReplicas"]), (json!(COMPLETE), &Value::Null));
     }
 
     #[test]
