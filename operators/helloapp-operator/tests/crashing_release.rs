@@ -21,10 +21,10 @@ const PERIOD: u64 = 20;
 
 async fn apply(memory: &InMemory, image: &str, size: i32, rollback: &str) {
     let rollout = json!({"maxSurge": "100%", "maxUnavailable": 0, "progressDeadlineSeconds": 60});
-    apply_spec(memory, json!({"image": image, "size": size, "rollback": rollback, "rollout": rollout})).await;
+    apply_spec(memory, &json!({"image": image, "size": size, "rollback": rollback, "rollout": rollout})).await;
 }
 
-async fn apply_spec(memory: &InMemory, spec: Value) {
+async fn apply_spec(memory: &InMemory, spec: &Value) {
     let api: Api<HelloApp> = Api::namespaced(memory.model.client(), "default");
     let object =
         json!({"apiVersion": "apps.anupam.com/v1", "kind": "HelloApp", "metadata": {"name": NAME}, "spec": spec});
@@ -197,14 +197,14 @@ async fn release_whose_probe_succeeds_for_a_moment_after_each_start_is_rolled_ba
             json!({"maxSurge": "100%", "maxUnavailable": 0, "minReadySeconds": 30, "progressDeadlineSeconds": 60});
         json!({"image": image, "size": 2, "port": 8080, "rollback": "OnStall", "rollout": rollout})
     };
-    apply_spec(&memory, spec(GOOD)).await;
+    apply_spec(&memory, &spec(GOOD)).await;
     memory.start();
     memory.until_quiet().await;
     let mut cluster = Cluster::default();
     cluster.play(&mut memory, 40).await;
     assert!(remembers(&memory, GOOD));
 
-    apply_spec(&memory, spec(CRASHING)).await;
+    apply_spec(&memory, &spec(CRASHING)).await;
     memory.pass(Duration::from_secs(1)).await;
     cluster.play(&mut memory, 55).await;
     assert_eq!(image(&memory), CRASHING, "it still has time");
