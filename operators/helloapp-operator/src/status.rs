@@ -66,8 +66,7 @@ pub fn of(
     Report { status, health }
 }
 
-/// Returns what the Deployment and the pods of `hello` show. The address, the progress of a rollout and what the status remembers
-/// of releases stay as stored.
+/// Returns what the Deployment and the pods of `hello` show. The address and what the status remembers of releases stay as stored.
 pub fn observe(
     hello: &HelloApp,
     deployment: Option<&Live<DeploymentView>>,
@@ -79,7 +78,6 @@ pub fn observe(
     let stored = hello.status.clone().unwrap_or_default();
     let status = HelloAppStatus {
         url: stored.url,
-        rollout: stored.rollout,
         last_available_template: stored.last_available_template,
         rolled_back: stored.rolled_back,
         ..status
@@ -100,12 +98,15 @@ fn shown(
     let conditions: &[Condition] = stored.map_or(&[], |it| &it.conditions);
     let before = stored.and_then(|it| it.rollout.as_ref());
     let progress = RolloutProgress::of(deployment, hello.spec.size, before, ClockReading::new(now, conditions));
+    let deadline = hello.spec.rollout().progress_deadline_seconds;
+    let min_ready = desired::min_ready_seconds(&hello.spec);
+    let stalls_at = progress.as_ref().zip(deployment).and_then(|(it, live)| it.stalls_at(live, deadline, min_ready));
     let fleet = Fleet {
         wording: WORDING,
         size: hello.spec.size,
         proof: desired::proof(hello),
-        progress_deadline_seconds: hello.spec.rollout().progress_deadline_seconds,
-        progress: progress.as_ref(),
+        progress_deadline_seconds: deadline,
+        stalls_at,
         deployment,
         pods,
         stored: conditions,

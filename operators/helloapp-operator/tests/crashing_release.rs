@@ -143,7 +143,7 @@ async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_
     cluster.play(&mut memory, 55).await;
     assert_eq!(notes(&memory, "RolloutFinished"), [""; 0], "a rollout whose pods crash has not finished");
     assert!(remembers(&memory, GOOD));
-    cluster.play(&mut memory, 60).await;
+    cluster.play(&mut memory, 100).await;
     assert_eq!(image(&memory), GOOD);
     assert_eq!(degraded(&memory), Some(json!("RolledBack")));
     let finished = notes(&memory, "RolloutFinished");
@@ -209,7 +209,7 @@ async fn release_whose_probe_succeeds_for_a_moment_after_each_start_is_rolled_ba
     cluster.play(&mut memory, 55).await;
     assert_eq!(image(&memory), CRASHING, "it still has time");
     assert!(remembers(&memory, GOOD));
-    cluster.play(&mut memory, 60).await;
+    cluster.play(&mut memory, 100).await;
     assert_eq!(image(&memory), GOOD);
     assert_eq!(degraded(&memory), Some(json!("RolledBack")));
 }

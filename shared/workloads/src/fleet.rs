@@ -6,8 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
-    ClockReading, DeploymentView, Health, Live, PodView, Problem, ProblemKind, RolloutProgress, SecurityPolicy,
-    Verdict,
+    ClockReading, DeploymentView, Health, Live, PodView, Problem, ProblemKind, SecurityPolicy, Verdict,
     pods::{self, PATIENCE},
     rollout::{Change, Proof, Rollout},
 };
@@ -43,9 +42,10 @@ pub struct Fleet<'a> {
     pub proof: Proof,
     /// Seconds that a rollout may make no progress.
     pub progress_deadline_seconds: i32,
-    /// How far the rollout has come, from [`RolloutProgress::of`]. If the status of the operator's kind does not store it, this is
-    /// `None`, and only the Deployment itself reports stalls.
-    pub progress: Option<&'a RolloutProgress>,
+    /// When the rollout counts as stalled, whatever the Deployment itself says, from
+    /// [`RolloutProgress::stalls_at`](crate::RolloutProgress::stalls_at). If the status of the operator's kind does not store the
+    /// progress, this is `None`, and only the Deployment itself reports stalls.
+    pub stalls_at: Option<Timestamp>,
     /// The app's Deployment, if it exists.
     pub deployment: Option<&'a Live<DeploymentView>>,
     /// The app's pods.
@@ -67,7 +67,7 @@ impl Fleet<'_> {
             .wait_for_pods(&rollout)
             .map(|(since, length)| if self.shows_not_ready(since) { None } else { present.end_of(since, length) });
 
-        let stall = self.stalls_at().filter(|_| rollout.stalled.is_none());
+        let stall = self.stalls_at.filter(|_| rollout.stalled.is_none());
 
         let mut problems = diagnosis.problems;
         problems.extend(self.deployment.and_then(|it| it.refused()).map(refused_pods));
@@ -92,14 +92,9 @@ impl Fleet<'_> {
         let before = self.condition("Progressing", "True").and_then(|it| Change::from_reason(&it.reason));
         let rollout = Rollout::of(self.deployment, self.size, before, self.proof);
         let present = ClockReading::new(self.now, self.stored).time();
-        let stands_still = self.stalls_at().is_some_and(|end| end <= present);
+        let stands_still = self.stalls_at.is_some_and(|end| end <= present);
         let stalled = rollout.stalled.or_else(|| stands_still.then(|| STANDS_STILL.into()));
         Rollout { stalled, ..rollout }
-    }
-
-    /// Returns when the rollout counts as stalled, whatever the Deployment itself says.
-    fn stalls_at(&self) -> Option<Timestamp> {
-        self.progress.map(|it| it.stalls_at(self.progress_deadline_seconds))
     }
 
     fn available(&self, rollout: &Rollout) -> Verdict {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ClockReading, DeploymentView, Live, Progress, schemas};
 
-/// The Deployment controller reports all other stalls itself. It goes first, so that its message stays.
+/// The Deployment controller reports most stalls itself. It goes first, so that its message stays.
 const AFTER_THE_CONTROLLER: SignedDuration = SignedDuration::from_secs(10);
 
 /// How far a rollout has come.
@@ -59,10 +59,20 @@ impl RolloutProgress {
             available: live.available(),
             since: present.time(),
         };
-        (is_under_way && !is_done).then(|| match before.filter(|it| it.generation == now.generation) {
+        let before = before.filter(|it| it.generation == now.generation && !it.is_older_than(live.created, now.since));
+        // No pod that starts can hide a stall before there is a pod.
+        let has_begun = before.is_some() || live.replicas() > 0;
+        (is_under_way && !is_done && has_begun).then(|| match before {
             Some(before) => before.followed_by(&now),
             None => now,
         })
+    }
+
+    /// Whether these counts are those of an earlier Deployment, which may have had the same generation: a backup restores a status
+    /// together with a new Deployment. `created` is when the present Deployment was created.
+    fn is_older_than(&self, created: Option<Timestamp>, now: Timestamp) -> bool {
+        // A clock that was put back cannot tell.
+        created.is_some_and(|created| self.since < created && created <= now)
     }
 
     /// The best counts of both. `now` is later.
@@ -77,10 +87,19 @@ impl RolloutProgress {
         Self { generation: now.generation, updated, outdated, available, since }
     }
 
-    /// Returns when the rollout counts as stalled unless it makes progress before. It may make none for `deadline` seconds.
-    pub(crate) fn stalls_at(&self, deadline: i32) -> Timestamp {
-        let patience = SignedDuration::from_secs(deadline.into()) + AFTER_THE_CONTROLLER;
-        self.since.checked_add(patience).unwrap_or(Timestamp::MAX)
+    /// Returns when the rollout of the Deployment `live` counts as stalled unless it makes progress before; `None` if that is for
+    /// the Deployment controller to say. A pod may take `deadline` seconds to become ready, and `min_ready` more to become
+    /// available.
+    ///
+    /// The controller's own deadline ends later only if it has observed progress that these counts do not show, and a pod that is
+    /// ready and not yet available is no such progress. Otherwise a missing report means that the controller is down, or that the
+    /// clock of this machine is wrong. A good release must not be rolled back for either.
+    pub fn stalls_at(&self, live: &DeploymentView, deadline: i32, min_ready: i32) -> Option<Timestamp> {
+        let least = SignedDuration::from_secs(min_ready.into()) + AFTER_THE_CONTROLLER;
+        let is_hidden = live.renewed().is_none_or(|renewed| renewed.duration_since(self.since) > least);
+        let end =
+            || self.since.checked_add(SignedDuration::from_secs(deadline.into()) + least).unwrap_or(Timestamp::MAX);
+        is_hidden.then(end)
     }
 }
 
@@ -163,6 +182,46 @@ mod tests {
     fn clock_that_was_put_back_gives_the_rollout_its_time_again_and_no_more() {
         let live = deployment(2, [3, 3, 0], ONGOING);
         let old = next(&live, None, 5_000);
-        assert_eq!(next(&live, old.as_ref(), 1_000).map(|it| it.stalls_at(600)), Some(at(1_610)));
+        assert_eq!(next(&live, old.as_ref(), 1_000).and_then(|it| it.stalls_at(&live, 600, 0)), Some(at(1_610)));
+    }
+
+    #[test]
+    fn counts_from_before_the_deployment_was_restored_do_not_count() {
+        let restored = |created: i64| Live { created: Some(at(created)), ..deployment(1, [3, 3, 0], ONGOING) };
+        let old = next(&restored(5), None, 10).expect("a rollout");
+        let since = |live: &Live<DeploymentView>, second: i64| next(live, Some(&old), second).map(|it| it.since);
+        assert_eq!(since(&restored(10), 5_000), Some(at(10)), "the same Deployment");
+        assert_eq!(since(&restored(4_990), 5_000), Some(at(5_000)), "another one of the same generation");
+        assert_eq!(since(&restored(4_990), 4_989), Some(at(10)), "the clock was put back");
+    }
+
+    #[test]
+    fn rollout_begins_with_its_first_pod_and_goes_on_without_one() {
+        let none = deployment(1, [0, 0, 0], ONGOING);
+        assert_eq!(next(&none, None, 10), None, "an update of the status that tells nothing new");
+        let begun = next(&deployment(1, [1, 1, 0], ONGOING), None, 20);
+        assert_eq!(next(&none, begun.as_ref(), 30), begun, "the pod was evicted");
+    }
+
+    /// The Deployment controller observed progress last at `renewed`.
+    fn stalls_at(renewed: Option<i64>, min_ready: i32) -> Option<Timestamp> {
+        let condition = json!({"type": "Progressing", "reason": ONGOING, "lastUpdateTime": renewed.map(at)});
+        let view: DeploymentView =
+            serde_json::from_value(json!({"status": {"conditions": [condition]}})).expect("a view of the object");
+        RolloutProgress { since: at(1_000), ..Default::default() }.stalls_at(&view, 600, min_ready)
+    }
+
+    #[test]
+    fn pod_that_is_ready_late_has_all_of_its_time_to_become_available() {
+        assert_eq!(stalls_at(Some(2_000), 500), Some(at(2_110)));
+        assert_eq!(stalls_at(None, 500), Some(at(2_110)), "the Deployment does not tell");
+    }
+
+    #[test]
+    fn stall_that_the_controller_has_to_report_itself_is_left_to_it() {
+        assert_eq!([stalls_at(Some(1_000), 0), stalls_at(Some(1_010), 0)], [None, None]);
+        assert_eq!(stalls_at(Some(1_011), 0), Some(at(1_610)), "a pod that was ready before is ready again");
+        assert_eq!(stalls_at(Some(1_510), 500), None, "a pod is ready, and not yet available");
+        assert_eq!(stalls_at(Some(1_511), 500), Some(at(2_110)));
     }
 }

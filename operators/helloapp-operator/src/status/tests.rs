@@ -85,6 +85,7 @@ fn paused_app_shows_the_present_counts_and_remembers_the_rest() {
         available_replicas: 0,
         updated_replicas: 1,
         label_selector: told.status.label_selector.clone(),
+        rollout: Some(RolloutProgress { generation: 2, updated: 1, outdated: 1, available: 0, since: now }),
         ..before
     };
     assert_eq!(told.status, expected);
@@ -185,9 +186,10 @@ fn rollout_that_stands_still_is_reported_and_rolled_back() {
         let problems: Vec<_> = health.problems.iter().map(|it| it.kind.reason).collect();
         (problems, status.rolled_back.is_some(), status.rollout.map(|it| it.since.to_string()))
     };
-    let long_ago = "2026-11-21T10:08:50Z";
+    // 60 s, 30 s until a pod without a probe is available, and 10 s more.
+    let long_ago = "2026-11-21T10:08:20Z";
     assert_eq!(told(long_ago, 3), (vec!["RolloutStalled"], true, Some(long_ago.to_owned())));
-    assert_eq!(told("2026-11-21T10:08:51Z", 3).0, [""; 0], "its time is not over");
+    assert_eq!(told("2026-11-21T10:08:21Z", 3).0, [""; 0], "its time is not over");
     assert_eq!(told(long_ago, 4), (vec![], false, Some(NOW.to_owned())), "one more pod is available");
 }
 

@@ -61,14 +61,14 @@ fn fleet(size: i32, stored: &[(&str, &str, &str, &str)]) -> Wanted {
             json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": since});
         serde_json::from_value(condition).expect("a condition")
     });
-    Wanted { size, proof: Proof::Probe, stored: conditions.collect(), progress: None }
+    Wanted { size, proof: Proof::Probe, stored: conditions.collect(), stalls_at: None }
 }
 
 struct Wanted {
     size: i32,
     proof: Proof,
     stored: Vec<Condition>,
-    progress: Option<RolloutProgress>,
+    stalls_at: Option<Timestamp>,
 }
 
 impl Wanted {
@@ -81,8 +81,8 @@ impl Wanted {
             not_ready: ProblemKind::not_ready("NodesNotReady"),
         };
         let (size, proof, stored, now) = (self.size, self.proof, &*self.stored, at(NOW));
-        let (progress_deadline_seconds, progress, security) = (600, self.progress.as_ref(), None);
-        Fleet { wording, size, proof, progress_deadline_seconds, progress, deployment, pods, stored, security, now }
+        let (progress_deadline_seconds, stalls_at, security) = (600, self.stalls_at, None);
+        Fleet { wording, size, proof, progress_deadline_seconds, stalls_at, deployment, pods, stored, security, now }
             .health()
     }
 }
@@ -225,15 +225,16 @@ fn unpullable_image_is_a_problem_while_old_pods_serve() {
 /// The Deployment controller takes each start of a crashing pod for progress.
 #[test]
 fn rollout_that_stands_still_has_stalled_although_the_deployment_reports_progress() {
-    let told = |since: &str| {
-        let progress = Some(RolloutProgress { generation: 2, since: at(since), ..Default::default() });
-        let health = Wanted { progress, ..settled(3) }.health(Some(&deployment(2, [4, 1, 3], ONGOING)), &[]);
+    let told = |stalls_at: &str| {
+        let health = Wanted { stalls_at: Some(at(stalls_at)), ..settled(3) }
+            .health(Some(&deployment(2, [4, 1, 3], ONGOING)), &[]);
         let problems: Vec<_> = health.problems.into_iter().map(|it| it.message).collect();
         (problems, health.recheck)
     };
-    assert_eq!(told("2026-11-21T09:59:51Z"), (vec![], Some(at("2026-11-21T10:10:01Z"))), "it has ten seconds more");
+    let later = "2026-11-21T10:10:01Z";
+    assert_eq!(told(later), (vec![], Some(at(later))), "it has one second more");
     let stalled = "Rollout made no progress for 600s: no more pods become available".to_owned();
-    assert_eq!(told("2026-11-21T09:59:50Z"), (vec![stalled], None));
+    assert_eq!(told(NOW), (vec![stalled], None));
 }
 
 #[test]
