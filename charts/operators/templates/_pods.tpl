@@ -96,6 +96,18 @@ so without `rbac.create` or `serviceAccount.create` the sidecar has the account 
 {{- end -}}
 
 {{/*
+What a container does before it stops: it goes on until the nodes send it no more requests. Takes the root.
+*/}}
+{{- define "operators.lifecycle" -}}
+{{- with .Values.shutdownDelaySeconds }}
+lifecycle:
+  preStop:
+    sleep:
+      seconds: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/*
 The sidecar that authorizes readers of metrics: metrics-proxy from our image, or kube-rbac-proxy with the same flags. Takes the root
 and the unit.
 */}}
@@ -142,6 +154,9 @@ and the unit.
       port: proxy-probes
       scheme: HTTPS
     periodSeconds: 20
+  {{- with include "operators.lifecycle" $root | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
   {{- with $proxy.resources }}
   resources:
     {{- toYaml . | nindent 4 }}

@@ -81,8 +81,11 @@ pub struct Values {
     pod_security_context: Open,
     /// Security context of each container.
     security_context: Open,
-    /// Seconds that a stopping pod has to finish running reconciles. The operators need at most 30 s by default.
+    /// Seconds that a stopping pod has to finish running reconciles, after `shutdownDelaySeconds`. The operators need at most 30 s by default.
     termination_grace_period_seconds: u32,
+    /// Seconds for which a stopping pod goes on as before. Nodes learn with a delay that a pod stops, and until then they send requests for
+    /// webhooks and metrics to it. 0: it stops at once, and a request may fail.
+    shutdown_delay_seconds: u32,
     /// PriorityClass of the pods.
     priority_class_name: String,
     /// Nodes on which the pods may run.
@@ -385,6 +388,7 @@ impl Default for Values {
             pod_security_context: pods::pod_security_context(),
             security_context: pods::security_context(),
             termination_grace_period_seconds: 40,
+            shutdown_delay_seconds: 5,
             priority_class_name: String::new(),
             node_selector: BTreeMap::new(),
             tolerations: Vec::new(),

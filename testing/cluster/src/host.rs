@@ -35,7 +35,7 @@ pub enum Residue {
     Process,
     /// A process that names a cluster in its environment.
     Member,
-    /// A cgroup that is not that of a service of the machine or of a session.
+    /// A cgroup that is not that of a service of the machine or of a session, and has no process that runs beside all clusters.
     Cgroup,
     /// A loop device with a file.
     LoopDevice,
@@ -87,7 +87,9 @@ impl HostState {
         let mut found = processes(&layout::root());
         let mut cgroups = BTreeSet::new();
         folders(Path::new(CGROUPS), &mut cgroups);
-        cgroups.retain(|folder| !folder.strip_prefix(CGROUPS).is_ok_and(is_of_system));
+        cgroups.retain(|folder| {
+            !folder.strip_prefix(CGROUPS).is_ok_and(is_of_system) && !is_of_others(folder, &layout::root())
+        });
         let text = |path: PathBuf| path.display().to_string();
         found.extend([
             (Residue::Mount, self::mounts(&mounts)),
@@ -186,6 +188,19 @@ fn folders(folder: &Path, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
+/// Whether a process in this cgroup is none that a cluster with a folder in `root` can have started. Such cgroups come and go beside all
+/// clusters.
+fn is_of_others(cgroup: &Path, root: &Path) -> bool {
+    let own = fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let pids = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    pids.lines().any(|pid| {
+        let process = Path::new("/proc").join(pid);
+        let Ok(namespace) = fs::read_link(process.join("ns/net")) else { return false }; // it has ended
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        Residue::of_process(namespace != own, is_member(&environment, root)).is_none()
+    })
+}
+
 /// Whether the systemd of the machine has made this cgroup, a path below the root, for a service, a mount or a session. These come and
 /// go beside all clusters. A node of kind has a systemd too, whose cgroups are below that of the node.
 fn is_of_system(cgroup: &Path) -> bool {
@@ -249,6 +264,24 @@ mod tests {
             state.found.entry(*kind).or_default().insert((*name).to_owned());
         }
         state
+    }
+
+    #[test]
+    fn cgroup_with_a_process_beside_all_clusters_is_of_others() {
+        let cgroup = tempfile::tempdir().unwrap();
+        let is_foreign = |pids: &str| {
+            fs::write(cgroup.path().join("cgroup.procs"), pids).unwrap();
+            is_of_others(cgroup.path(), Path::new("/clusters"))
+        };
+        assert!(is_foreign(&format!("{}\n", std::process::id())));
+        assert!(!is_foreign(""), "what has ended leaves an empty one");
+        assert!(!is_foreign("4194305\n"), "more than the kernel counts to");
+        let environment = format!("{MEMBER_OF}=/clusters/dev");
+        let mut sleep = Command::new("sleep").arg("60").env(MEMBER_OF, "/clusters/dev").spawn().unwrap();
+        let is_member_foreign = is_foreign(&format!("{}\n", sleep.id()));
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        assert!(!is_member_foreign, "{environment} is left by a cluster");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub fn enforced<T>(cluster: &Cluster, work: impl FnOnce() -> T) -> Result<T> {
     follow(cluster, &mut rules)?;
     let has_ended = AtomicBool::new(false);
     let done = thread::scope(|scope| {
-        let follower = scope.spawn(|| -> Result<()> {
+        let watcher = scope.spawn(|| -> Result<()> {
             while !has_ended.load(Ordering::Relaxed) {
                 follow(cluster, &mut rules)?;
                 thread::sleep(PAUSE);
@@ -60,7 +60,7 @@ pub fn enforced<T>(cluster: &Cluster, work: impl FnOnce() -> T) -> Result<T> {
         let end = End(&has_ended);
         let done = work();
         drop(end);
-        match follower.join() {
+        match watcher.join() {
             Ok(followed) => followed.map(|()| done),
             Err(panic) => panic::resume_unwind(panic),
         }

@@ -387,8 +387,8 @@ impl World {
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
         });
-        let roles: Api<ClusterRole> = Api::all(self.client.clone());
-        roles.patch(&name, &apply, &Patch::Apply(&role)).await.expect("the role is valid");
+        let of_all: Api<ClusterRole> = Api::all(self.client.clone());
+        of_all.patch(&name, &apply, &Patch::Apply(&role)).await.expect("the role is valid");
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},

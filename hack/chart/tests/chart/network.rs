@@ -101,3 +101,16 @@ fn operators_trust_the_authorities_of_a_config_map_or_secret() {
     }
     assert!(!render(&json!({})).text.contains("SSL_CERT_FILE"));
 }
+
+/// Nodes learn with a delay that a pod stops. A request for a webhook that they send to it meanwhile must not fail.
+#[test]
+fn stopping_pod_answers_until_the_nodes_know() {
+    let pod = |values: &Value| of_manager(&render(values), "Deployment")["spec"]["template"]["spec"].clone();
+    let usual = pod(&json!({}));
+    let sleeps: Vec<_> = usual["containers"].as_array().unwrap().iter().map(|it| &it["lifecycle"]["preStop"]).collect();
+    assert_eq!(sleeps, [&json!({"sleep": {"seconds": 5}}); 2], "of the operators and of the sidecar");
+    let graceful = 30; // the default of --graceful-shutdown-timeout
+    assert!(usual["terminationGracePeriodSeconds"].as_i64().unwrap() > 5 + graceful);
+    let at_once = pod(&json!({"shutdownDelaySeconds": 0}));
+    assert!(at_once["containers"].as_array().unwrap().iter().all(|it| it["lifecycle"].is_null()));
+}

@@ -51,9 +51,9 @@ struct Dependency {
 }
 
 impl Registry {
-    /// Makes the registry in a folder that does not exist. `packaged` is the folder where cargo has packaged the crates of this
+    /// Makes the registry in a folder that does not exist. `archives` is the folder where cargo has packaged the crates of this
     /// workspace.
-    pub(super) fn create(folder: PathBuf, packaged: &Path) -> Result<Self> {
+    pub(super) fn create(folder: PathBuf, archives: &Path) -> Result<Self> {
         let lock = fs::read_to_string(workspace::root().join("Cargo.lock")).context("there is no Cargo.lock")?;
         let checksums = checksums(&lock);
         let mut packages = all()?;
@@ -63,7 +63,7 @@ impl Registry {
         for package in &packages {
             let file = package.file();
             let (place, checksum) = if package.source.is_none() {
-                let place = packaged.join(&file);
+                let place = archives.join(&file);
                 let content =
                     fs::read(&place).with_context(|| format!("cargo has not packaged {}", place.display()))?;
                 (place, Digest::of(&content).hex().to_owned())

@@ -97,12 +97,12 @@ fn wakes(store: &Store<Full<Deployment>>, version: u64, annotations: &Value, sta
 #[test]
 fn change_of_a_field_that_the_type_lacks_wakes_no_reconciler() {
     let store = Store::<Full<Deployment>>::default();
-    let (none, note) = (json!({}), json!({"note": "a"}));
-    assert!(wakes(&store, 5, &none, &json!({"replicas": 3})));
-    assert!(!wakes(&store, 6, &none, &json!({"replicas": 3, "theirs": 1})));
+    let (bare, note) = (json!({}), json!({"note": "a"}));
+    assert!(wakes(&store, 5, &bare, &json!({"replicas": 3})));
+    assert!(!wakes(&store, 6, &bare, &json!({"replicas": 3, "theirs": 1})));
     assert!(store.text(&key("a")).is_some_and(|text| text.contains("theirs")), "it is stored all the same");
-    assert!(!wakes(&store, 7, &none, &json!({"replicas": 3, "theirs": 2})));
-    assert!(wakes(&store, 8, &none, &json!({"replicas": 4, "theirs": 2})));
+    assert!(!wakes(&store, 7, &bare, &json!({"replicas": 3, "theirs": 2})));
+    assert!(wakes(&store, 8, &bare, &json!({"replicas": 4, "theirs": 2})));
     assert!(wakes(&store, 9, &note, &json!({"replicas": 4, "theirs": 3})));
     assert!(!wakes(&store, 10, &note, &json!({"replicas": 4})));
 }

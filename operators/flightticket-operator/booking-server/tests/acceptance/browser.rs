@@ -1,7 +1,7 @@
 //! The status page in a real browser. `SCREENSHOTS` names a folder for screenshots.
 
+use ::browser::{Browser, MISSING, READABLE};
 use booking_server::Access;
-use browser::{Browser, MISSING, READABLE};
 use serde_json::json;
 
 use crate::{client::Ask, served::Served};
