@@ -52,7 +52,10 @@ pub enum Progress {
     /// The Deployment has no such condition (yet).
     Unknown,
     /// A new template is being rolled out.
-    Ongoing,
+    Ongoing {
+        /// The name of the `ReplicaSet` of which the Deployment controller last observed progress, if it tells.
+        replica_set: Option<Box<str>>,
+    },
     /// A user has paused the Deployment (`kubectl rollout pause`).
     Paused,
     /// The last template has been rolled out. The state stays `Complete` when pods die later and while the Deployment scales.
@@ -102,6 +105,15 @@ impl DeploymentView {
     /// When the Deployment controller last observed progress of the rollout, according to its own clock.
     pub(crate) fn renewed(&self) -> Option<Timestamp> {
         Timestamp::from_second(self.renewed).ok()
+    }
+
+    /// The name of the `ReplicaSet` of which the Deployment controller last observed progress, during a rollout. It is that of the
+    /// current template only if that progress is later than the last change of the template.
+    pub(crate) fn replica_set(&self) -> Option<&str> {
+        match &self.progress {
+            Progress::Ongoing { replica_set } => replica_set.as_deref(),
+            Progress::Unknown | Progress::Paused | Progress::Complete | Progress::Stalled(_) => None,
+        }
     }
 
     /// Why the API server refuses to create pods (a quota, a rule of the namespace), in its own words; at most 512 bytes.
@@ -211,12 +223,18 @@ mod wire {
                     "NewReplicaSetAvailable" => Progress::Complete,
                     "ProgressDeadlineExceeded" => Progress::Stalled(condition.message),
                     "DeploymentPaused" => Progress::Paused,
-                    _ => Progress::Ongoing,
+                    _ => Progress::Ongoing { replica_set: replica_set(&condition.message).map(Into::into) },
                 }),
                 refused,
                 containers: spec.template.spec.containers,
             }
         }
+    }
+
+    /// Reads the name from `ReplicaSet "x-7d4b9c6f5" is progressing.` and `Created new replica set "x-7d4b9c6f5"`.
+    fn replica_set(message: &str) -> Option<&str> {
+        let (_, rest) = message.split_once("ReplicaSet \"").or_else(|| message.split_once("replica set \""))?;
+        rest.split_once('"').map(|(name, _)| name)
     }
 
     /// Strips `pods "x-7d4b9c6f5-x2x8q" is forbidden: `. Each attempt has another pod name, and no such pod exists.
@@ -252,14 +270,29 @@ mod tests {
             ]);
             view(json!({"status": {"conditions": conditions}})).progress().clone()
         };
-        assert_eq!(progress("NewReplicaSetCreated"), Progress::Ongoing);
-        assert_eq!(progress("ReplicaSetUpdated"), Progress::Ongoing);
+        let ongoing = || Progress::Ongoing { replica_set: None };
+        assert_eq!((progress("NewReplicaSetCreated"), progress("ReplicaSetUpdated")), (ongoing(), ongoing()));
         assert_eq!(progress("NewReplicaSetAvailable"), Progress::Complete);
-        assert_eq!(
-            (progress("DeploymentPaused"), progress("DeploymentResumed")),
-            (Progress::Paused, Progress::Ongoing)
-        );
+        assert_eq!((progress("DeploymentPaused"), progress("DeploymentResumed")), (Progress::Paused, ongoing()));
         assert_eq!(progress("ProgressDeadlineExceeded"), Progress::Stalled("words".into()));
+    }
+
+    #[test]
+    fn replica_set_is_that_of_the_last_progress() {
+        let named = |reason: &str, message: &str| {
+            let condition = json!({"type": "Progressing", "status": "True", "reason": reason, "message": message});
+            view(json!({"status": {"conditions": [condition]}})).replica_set().map(ToOwned::to_owned)
+        };
+        for (reason, message, expected) in [
+            ("NewReplicaSetCreated", r#"Created new replica set "x-7d4b9c6f5""#, Some("x-7d4b9c6f5")),
+            ("FoundNewReplicaSet", r#"Found new replica set "x-7d4b9c6f5""#, Some("x-7d4b9c6f5")),
+            ("ReplicaSetUpdated", r#"ReplicaSet "x-7d4b9c6f5" is progressing."#, Some("x-7d4b9c6f5")),
+            ("ReplicaSetUpdated", r#"Deployment "x" is progressing."#, None),
+            ("DeploymentResumed", "Deployment is resumed", None),
+            ("NewReplicaSetAvailable", r#"ReplicaSet "x-7d4b9c6f5" has successfully progressed."#, None),
+        ] {
+            assert_eq!(named(reason, message).as_deref(), expected, "{message}");
+        }
     }
 
     #[test]

@@ -105,7 +105,7 @@ fn change(live: &Live<DeploymentView>, size: i32, before: Option<Change>, proof:
     match live.progress() {
         _ if complete && live.is_observed() => None,
         _ if old_pods || !live.was_ever_observed() => Some(Change::RollingOut),
-        Progress::Ongoing | Progress::Paused | Progress::Stalled(_) => Some(Change::RollingOut),
+        Progress::Ongoing { .. } | Progress::Paused | Progress::Stalled(_) => Some(Change::RollingOut),
         // The size is right already, so the change that the Deployment controller has not observed yet is in the template.
         _ if !live.is_observed() && live.replicas() == size => Some(Change::RollingOut),
         _ if !live.is_observed() || live.replicas() > size => Some(Change::Scaling),

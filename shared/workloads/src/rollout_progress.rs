@@ -50,7 +50,7 @@ impl RolloutProgress {
         if !live.is_observed() {
             return before.cloned();
         }
-        let is_under_way = matches!(live.progress(), Progress::Ongoing | Progress::Stalled(_));
+        let is_under_way = matches!(live.progress(), Progress::Ongoing { .. } | Progress::Stalled(_));
         let is_done = [live.replicas(), live.updated(), live.available()] == [size; 3];
         let now = Self {
             generation: live.generation,
@@ -87,8 +87,9 @@ impl RolloutProgress {
         Self { generation: now.generation, updated, outdated, available, since }
     }
 
-    /// Returns when the rollout of the Deployment `live` counts as stalled unless it makes progress before; `None` if that is for
-    /// the Deployment controller to say. A pod may take `deadline` seconds to become ready, and `min_ready` more to become
+    /// Returns from when on the rollout of the Deployment `live` has made no progress for too long, unless it makes progress before;
+    /// `None` if that is for the Deployment controller to say. Whether the rollout has stalled then depends on its pods: those that
+    /// are lost with a node and regained one after another make no progress here, either. A pod may take `deadline` seconds to become ready, and `min_ready` more to become
     /// available.
     ///
     /// The controller's own deadline ends later only if it has observed progress that these counts do not show, and a pod that is
