@@ -2,8 +2,8 @@
 //!
 //! The Deployment controller takes each rise of `readyReplicas` for progress. So it never reports a rollout whose pods crash soon
 //! after each start if they start more often than once in `progressDeadlineSeconds`, and the kubelet waits for at most five minutes
-//! between two starts. Only the best counts so far show that such a rollout stands still. A Deployment does not keep them, so they
-//! are a part of the status of the object that owns it.
+//! between two starts. Only the best counts so far show that such a rollout stands still, and only its pods show why. A Deployment
+//! does not keep the counts, so they are a part of the status of the object that owns it.
 
 use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
@@ -88,9 +88,9 @@ impl RolloutProgress {
     }
 
     /// Returns from when on the rollout of the Deployment `live` has made no progress for too long, unless it makes progress before;
-    /// `None` if that is for the Deployment controller to say. Whether the rollout has stalled then depends on its pods: those that
-    /// are lost with a node and regained one after another make no progress here, either. A pod may take `deadline` seconds to become ready, and `min_ready` more to become
-    /// available.
+    /// `None` if that is for the Deployment controller to say. A pod may take `deadline` seconds to become ready, and `min_ready` more
+    /// to become available. That alone is no stall: pods that are lost with a node and regained one after another are no progress
+    /// here, either.
     ///
     /// The controller's own deadline ends later only if it has observed progress that these counts do not show, and a pod that is
     /// ready and not yet available is no such progress. Otherwise a missing report means that the controller is down, or that the
