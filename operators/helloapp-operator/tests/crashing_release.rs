@@ -283,7 +283,7 @@ async fn release_whose_probe_succeeds_for_a_moment_after_each_start_is_rolled_ba
 }
 
 /// Makes [`GOOD`] the last available release of three pods, and applies `image`, of which two pods become available. Then a node
-/// fails, and the pods are regained one after another: the Deployment controller takes each for progress, and the operator does not.
+/// fails, and the pods are regained one after another: the Deployment controller takes each for progress, the operator does not.
 async fn lose_a_node_during_the_rollout(memory: &mut InMemory, image: &str) -> Cluster {
     apply(memory, GOOD, 3, "OnStall").await;
     memory.start();

@@ -87,10 +87,10 @@ impl RolloutProgress {
         Self { generation: now.generation, updated, outdated, available, since }
     }
 
-    /// Returns from when on the rollout of the Deployment `live` has made no progress for too long, unless it makes progress before;
-    /// `None` if that is for the Deployment controller to say. A pod may take `deadline` seconds to become ready, and `min_ready` more
-    /// to become available. That alone is no stall: pods that are lost with a node and regained one after another are no progress
-    /// here, either.
+    /// Returns from when on the rollout of the Deployment `live` has made no progress for too long, unless it makes progress
+    /// before; `None` if that is for the Deployment controller to say. A pod may take `deadline` seconds to become ready, and
+    /// `min_ready` more to become available. That alone is no stall: pods that are lost with a node and regained one after another
+    /// are no progress here, either.
     ///
     /// The controller's own deadline ends later only if it has observed progress that these counts do not show, and a pod that is
     /// ready and not yet available is no such progress. Otherwise a missing report means that the controller is down, or that the

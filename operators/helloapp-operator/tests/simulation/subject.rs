@@ -158,8 +158,8 @@ impl Subject for HelloApp {
     }
 }
 
-/// Checks that a release was given up only after its Deployment had reported that it stalled. Otherwise the operator may give up only
-/// releases whose `ReplicaSet` the Deployment names and whose pods crash, and in these worlds no Deployment names one.
+/// Checks that a release was given up only after its Deployment had reported that it stalled. Otherwise the operator may give up
+/// only releases whose `ReplicaSet` the Deployment names and whose pods crash, and in these worlds no Deployment names one.
 fn judge_rollback(object: &Value, cluster: &Model) -> Result<(), String> {
     let metadata = &object["metadata"];
     let [namespace, name] = ["namespace", "name"].map(|it| metadata[it].as_str().unwrap_or_default());
