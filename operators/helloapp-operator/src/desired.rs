@@ -7,7 +7,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use workloads::App;
 
-pub use deployment::{CONTAINER, deployment, is_possible, proof, template};
+pub use deployment::{CONTAINER, deployment, is_possible, min_ready_seconds, proof, template};
 pub use service::{service, url};
 
 use crate::HelloApp;

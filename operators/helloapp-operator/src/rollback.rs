@@ -10,7 +10,7 @@
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use sha2::{Digest, Sha256};
-use workloads::{DeploymentView, Live, Progress, SecurityPolicy};
+use workloads::{DeploymentView, Live, SecurityPolicy};
 
 use crate::{
     HelloApp,
@@ -61,12 +61,14 @@ pub fn given_up(hello: &HelloApp, wanted: &PodTemplateSpec, security: SecurityPo
 }
 
 /// Returns what the status has to store. The spec results in the template `wanted`. The Deployment is `live`, and has this
-/// template or that of [`given_up`]. `wrong` is the message of the worst problem, if there is one.
+/// template or that of [`given_up`]. `is_stalled` tells whether the status reports that its rollout has stalled. `wrong` is the
+/// message of the worst problem, if there is one.
 pub fn remember(
     hello: &HelloApp,
     wanted: &PodTemplateSpec,
     given_up: Option<&GivenUp>,
     live: Option<&Live<DeploymentView>>,
+    is_stalled: bool,
     wrong: Option<&str>,
     security: SecurityPolicy,
 ) -> Memory {
@@ -81,7 +83,7 @@ pub fn remember(
     let template = if good && text.is_some() { text.clone() } else { stored.template };
 
     let rolled_back = given_up.map(|it| it.rolled_back.clone()).or_else(|| {
-        let stalled = current.is_some_and(|live| has_stalled(live));
+        let stalled = is_stalled && current.is_some_and(|live| is_being_tried(live));
         let better = template != text && template.as_deref().is_some_and(|it| restorable(it, security).is_some());
         (stalled && better).then(|| RolledBack {
             generation: hello.metadata.generation.unwrap_or_default(),
@@ -92,13 +94,13 @@ pub fn remember(
     Memory { template, rolled_back }
 }
 
-/// Whether the rollout of the present template has stalled, and not that of a former one.
+/// Whether a stall is that of the present template, and not that of a former one.
 ///
 /// If the `ReplicaSet` of the template exists already, as that of an older release does, the Deployment controller observes the
 /// template but keeps reporting the stall of the former one until the rollout makes progress. The first pod of the template is
 /// progress. So a stall without a pod of it belongs to a former template, unless the API server refuses the pods.
-fn has_stalled(live: &DeploymentView) -> bool {
-    matches!(live.progress(), Progress::Stalled(_)) && (live.updated() > 0 || live.refused().is_some())
+fn is_being_tried(live: &DeploymentView) -> bool {
+    live.updated() > 0 || live.refused().is_some()
 }
 
 /// Reads a stored template. Returns `None` if a HelloApp cannot have it under this policy, or if a later release of this operator

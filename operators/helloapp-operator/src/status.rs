@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::{api::core::v1::PodTemplateSpec, apimachinery::pkg::apis::meta::v1::Condition};
 use manager::{Problem, ProblemKind, Report};
-use workloads::{App, DeploymentView, Fleet, FleetWording, Live, PodView, SecurityPolicy, ServiceView};
+use workloads::{
+    App, ClockReading, DeploymentView, Fleet, FleetWording, Live, PodView, RolloutProgress, SecurityPolicy, ServiceView,
+};
 
 use crate::{
     HelloApp,
@@ -51,9 +53,9 @@ pub fn of(
     now: Timestamp,
 ) -> Report<HelloAppStatus> {
     let Observed { wanted, given_up, deployment, service, pods } = observed;
-    let Report { status, mut health } = shown(hello, deployment, pods, security, now);
+    let (Report { status, mut health }, is_stalled) = shown(hello, deployment, pods, security, now);
     let worst = health.problems.iter().min_by_key(|it| it.kind.rank).map(|it| it.message.as_str());
-    let memory = rollback::remember(hello, wanted, given_up, deployment, worst, security);
+    let memory = rollback::remember(hello, wanted, given_up, deployment, is_stalled, worst, security);
     health.problems.extend(given_up.map(|it| rolled_back(&it.rolled_back)));
     let status = HelloAppStatus {
         url: service.map(|_| desired::url(hello)),
@@ -64,7 +66,7 @@ pub fn of(
     Report { status, health }
 }
 
-/// Returns what the Deployment and the pods of `hello` show. The address and what the status remembers stay as stored.
+/// Returns what the Deployment and the pods of `hello` show. The address and what the status remembers of releases stay as stored.
 pub fn observe(
     hello: &HelloApp,
     deployment: Option<&Live<DeploymentView>>,
@@ -72,7 +74,7 @@ pub fn observe(
     security: SecurityPolicy,
     now: Timestamp,
 ) -> Report<HelloAppStatus> {
-    let Report { status, health } = shown(hello, deployment, pods, security, now);
+    let (Report { status, health }, _) = shown(hello, deployment, pods, security, now);
     let stored = hello.status.clone().unwrap_or_default();
     let status = HelloAppStatus {
         url: stored.url,
@@ -83,27 +85,36 @@ pub fn observe(
     Report { status, health }
 }
 
-/// Returns what the Deployment and the pods of `hello` show, without its address and what the status remembers.
+/// Returns what the Deployment and the pods of `hello` show, without its address and what the status remembers of releases. Also
+/// returns whether the rollout has stalled.
 fn shown(
     hello: &HelloApp,
     deployment: Option<&Live<DeploymentView>>,
     pods: &[Arc<Live<PodView>>],
     security: SecurityPolicy,
     now: Timestamp,
-) -> Report<HelloAppStatus> {
+) -> (Report<HelloAppStatus>, bool) {
     let stored = hello.status.as_ref();
+    let conditions: &[Condition] = stored.map_or(&[], |it| &it.conditions);
+    let before = stored.and_then(|it| it.rollout.as_ref());
+    let progress = RolloutProgress::of(deployment, hello.spec.size, before, ClockReading::new(now, conditions));
+    let deadline = hello.spec.rollout().progress_deadline_seconds;
+    let min_ready = desired::min_ready_seconds(&hello.spec);
+    let stalls_at = progress.as_ref().zip(deployment).and_then(|(it, live)| it.stalls_at(live, deadline, min_ready));
     let fleet = Fleet {
         wording: WORDING,
         size: hello.spec.size,
         proof: desired::proof(hello),
-        progress_deadline_seconds: hello.spec.rollout().progress_deadline_seconds,
+        progress_deadline_seconds: deadline,
+        stalls_at,
         deployment,
         pods,
-        stored: stored.map_or(&[], |it| &it.conditions),
+        stored: conditions,
         security: Some(security),
         now,
     };
-    let rolled_out = fleet.rollout().change.is_none();
+    let (rollout, health) = (fleet.rollout(), fleet.health());
+    let rolled_out = rollout.change.is_none();
     let image = deployment.and_then(|it| it.image(CONTAINER)).filter(|_| rolled_out).map(ToOwned::to_owned);
     let status = HelloAppStatus {
         replicas: deployment.map_or(0, |it| it.replicas()),
@@ -112,9 +123,10 @@ fn shown(
         updated_replicas: deployment.map_or(0, |it| it.updated()),
         label_selector: App::of(hello).to_string(),
         image: image.or_else(|| stored?.image.clone()),
+        rollout: progress,
         ..Default::default()
     };
-    Report { status, health: fleet.health() }
+    (Report { status, health }, rollout.stalled.is_some())
 }
 
 fn rolled_back(rolled_back: &RolledBack) -> Problem {

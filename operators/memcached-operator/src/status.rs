@@ -43,6 +43,7 @@ pub fn of(
         },
         proof: Proof::Probe,
         progress_deadline_seconds: PROGRESS_DEADLINE_SECONDS,
+        stalls_at: None, // nodes that crash again and again are reported as `CrashLooping`
         deployment,
         pods,
         stored: stored.map_or(&[], |it| &it.conditions),

@@ -1,5 +1,6 @@
 //! The cached view of a Deployment: its counts, the progress of its rollout, and its images.
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde::Deserialize;
 use serde_json::Value;
@@ -39,6 +40,8 @@ pub struct DeploymentView {
     ready: i32,
     available: i32,
     progress: Progress,
+    /// Seconds since 1970; `i64::MAX` if the Deployment does not tell. An `Option` would take twice the memory.
+    renewed: i64,
     refused: Option<Box<str>>,
     containers: Box<[Container]>,
 }
@@ -49,7 +52,12 @@ pub enum Progress {
     /// The Deployment has no such condition (yet).
     Unknown,
     /// A new template is being rolled out.
-    Ongoing,
+    Ongoing {
+        /// The name of the `ReplicaSet` of which the Deployment controller last observed progress, if it tells.
+        replica_set: Option<Box<str>>,
+    },
+    /// A user has paused the Deployment (`kubectl rollout pause`).
+    Paused,
     /// The last template has been rolled out. The state stays `Complete` when pods die later and while the Deployment scales.
     Complete,
     /// The rollout made no progress for `progressDeadlineSeconds`. Holds the condition's message.
@@ -94,6 +102,20 @@ impl DeploymentView {
         &self.progress
     }
 
+    /// When the Deployment controller last observed progress of the rollout, according to its own clock.
+    pub(crate) fn renewed(&self) -> Option<Timestamp> {
+        Timestamp::from_second(self.renewed).ok()
+    }
+
+    /// The name of the `ReplicaSet` of which the Deployment controller last observed progress, during a rollout. It is that of the
+    /// current template only if that progress is later than the last change of the template.
+    pub(crate) fn replica_set(&self) -> Option<&str> {
+        match &self.progress {
+            Progress::Ongoing { replica_set } => replica_set.as_deref(),
+            Progress::Unknown | Progress::Paused | Progress::Complete | Progress::Stalled(_) => None,
+        }
+    }
+
     /// Why the API server refuses to create pods (a quota, a rule of the namespace), in its own words; at most 512 bytes.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
@@ -126,7 +148,7 @@ impl Live<DeploymentView> {
 
 /// The wire format of a Deployment, reduced to the fields that the view needs.
 mod wire {
-    use super::{Container, DeploymentView, Deserialize, Progress};
+    use super::{Container, DeploymentView, Deserialize, Progress, Timestamp};
     use crate::text::head;
 
     /// Limits the memory of a view; long enough for a message to the user.
@@ -170,6 +192,7 @@ mod wire {
     }
 
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Condition {
         r#type: Box<str>,
         #[serde(default)]
@@ -178,6 +201,8 @@ mod wire {
         reason: Box<str>,
         #[serde(default)]
         message: Box<str>,
+        #[serde(default)]
+        last_update_time: Option<Timestamp>,
     }
 
     impl From<Deployment> for DeploymentView {
@@ -185,6 +210,7 @@ mod wire {
             let failure = status.conditions.iter().find(|it| &*it.r#type == "ReplicaFailure" && &*it.status == "True");
             let refused = failure.map(|it| head(without_pod(&it.message), MESSAGE_BYTES).into());
             let progressing = status.conditions.into_iter().find(|it| &*it.r#type == "Progressing");
+            let renewed = progressing.as_ref().and_then(|it| it.last_update_time);
             Self {
                 observed_generation: status.observed_generation,
                 wanted: spec.replicas.unwrap_or(1),
@@ -192,15 +218,23 @@ mod wire {
                 updated: status.updated_replicas,
                 ready: status.ready_replicas,
                 available: status.available_replicas,
+                renewed: renewed.map_or(i64::MAX, Timestamp::as_second),
                 progress: progressing.map_or(Progress::Unknown, |condition| match &*condition.reason {
                     "NewReplicaSetAvailable" => Progress::Complete,
                     "ProgressDeadlineExceeded" => Progress::Stalled(condition.message),
-                    _ => Progress::Ongoing,
+                    "DeploymentPaused" => Progress::Paused,
+                    _ => Progress::Ongoing { replica_set: replica_set(&condition.message).map(Into::into) },
                 }),
                 refused,
                 containers: spec.template.spec.containers,
             }
         }
+    }
+
+    /// Reads the name from `ReplicaSet "x-7d4b9c6f5" is progressing.` and `Created new replica set "x-7d4b9c6f5"`.
+    fn replica_set(message: &str) -> Option<&str> {
+        let (_, rest) = message.split_once("ReplicaSet \"").or_else(|| message.split_once("replica set \""))?;
+        rest.split_once('"').map(|(name, _)| name)
     }
 
     /// Strips `pods "x-7d4b9c6f5-x2x8q" is forbidden: `. Each attempt has another pod name, and no such pod exists.
@@ -236,10 +270,29 @@ mod tests {
             ]);
             view(json!({"status": {"conditions": conditions}})).progress().clone()
         };
-        assert_eq!(progress("NewReplicaSetCreated"), Progress::Ongoing);
-        assert_eq!(progress("ReplicaSetUpdated"), Progress::Ongoing);
+        let ongoing = || Progress::Ongoing { replica_set: None };
+        assert_eq!((progress("NewReplicaSetCreated"), progress("ReplicaSetUpdated")), (ongoing(), ongoing()));
         assert_eq!(progress("NewReplicaSetAvailable"), Progress::Complete);
+        assert_eq!((progress("DeploymentPaused"), progress("DeploymentResumed")), (Progress::Paused, ongoing()));
         assert_eq!(progress("ProgressDeadlineExceeded"), Progress::Stalled("words".into()));
+    }
+
+    #[test]
+    fn replica_set_is_that_of_the_last_progress() {
+        let named = |reason: &str, message: &str| {
+            let condition = json!({"type": "Progressing", "status": "True", "reason": reason, "message": message});
+            view(json!({"status": {"conditions": [condition]}})).replica_set().map(ToOwned::to_owned)
+        };
+        for (reason, message, expected) in [
+            ("NewReplicaSetCreated", r#"Created new replica set "x-7d4b9c6f5""#, Some("x-7d4b9c6f5")),
+            ("FoundNewReplicaSet", r#"Found new replica set "x-7d4b9c6f5""#, Some("x-7d4b9c6f5")),
+            ("ReplicaSetUpdated", r#"ReplicaSet "x-7d4b9c6f5" is progressing."#, Some("x-7d4b9c6f5")),
+            ("ReplicaSetUpdated", r#"Deployment "x" is progressing."#, None),
+            ("DeploymentResumed", "Deployment is resumed", None),
+            ("NewReplicaSetAvailable", r#"ReplicaSet "x-7d4b9c6f5" has successfully progressed."#, None),
+        ] {
+            assert_eq!(named(reason, message).as_deref(), expected, "{message}");
+        }
     }
 
     #[test]

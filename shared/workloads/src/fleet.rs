@@ -13,6 +13,8 @@ use crate::{
 
 /// A lost pod is normally replaced by a ready one within this time. A pod that is missing for longer is a problem.
 const REPLACED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
+/// The message of a stall that the Deployment does not report.
+const STANDS_STILL: &str = "pods crash again and again, and no more become available";
 
 /// The operator's name for its pods, and the condition reasons that contain it.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +42,10 @@ pub struct Fleet<'a> {
     pub proof: Proof,
     /// Seconds that a rollout may make no progress.
     pub progress_deadline_seconds: i32,
+    /// From when on the rollout counts as stalled if its pods crash again and again, whatever the Deployment itself says, from
+    /// [`RolloutProgress::stalls_at`](crate::RolloutProgress::stalls_at). If the status of the operator's kind does not store the
+    /// progress, this is `None`, and only the Deployment itself reports stalls.
+    pub stalls_at: Option<Timestamp>,
     /// The app's Deployment, if it exists.
     pub deployment: Option<&'a Live<DeploymentView>>,
     /// The app's pods.
@@ -61,6 +67,9 @@ impl Fleet<'_> {
             .wait_for_pods(&rollout)
             .map(|(since, length)| if self.shows_not_ready(since) { None } else { present.end_of(since, length) });
 
+        // Once that time is over, only a pod that crashes makes the stall.
+        let stall = self.stalls_at.filter(|end| rollout.stalled.is_none() && *end > present.time());
+
         let mut problems = diagnosis.problems;
         problems.extend(self.deployment.and_then(|it| it.refused()).map(refused_pods));
         problems.extend(rollout.stalled.as_deref().map(|message| self.stalled(message)));
@@ -75,14 +84,28 @@ impl Fleet<'_> {
             stays_ready: false,
             is_settled: self.deployment.is_some_and(|it| it.available() >= self.size),
             own: Vec::new(),
-            recheck: diagnosis.recheck.into_iter().chain(wait.flatten()).min(),
+            recheck: diagnosis.recheck.into_iter().chain(wait.flatten()).chain(stall).min(),
         }
     }
 
     /// Returns the state of the app's rollout.
     pub fn rollout(&self) -> Rollout {
         let before = self.condition("Progressing", "True").and_then(|it| Change::from_reason(&it.reason));
-        Rollout::of(self.deployment, self.size, before, self.proof)
+        let rollout = Rollout::of(self.deployment, self.size, before, self.proof);
+        let present = ClockReading::new(self.now, self.stored);
+        let stands_still = self.stalls_at.is_some_and(|end| end <= present.time()) && self.any_new_pod_crashes(present);
+        let stalled = rollout.stalled.or_else(|| stands_still.then(|| STANDS_STILL.into()));
+        Rollout { stalled, ..rollout }
+    }
+
+    /// Whether a pod of the template that is rolled out crashes again and again. Pods that are lost and regained, as when a node
+    /// fails, make no progress either: a release is not bad for that.
+    ///
+    /// The Deployment names the `ReplicaSet` of the present template as soon as its controller observes progress of it, and without
+    /// such progress there is no [`stalls_at`](Self::stalls_at).
+    fn any_new_pod_crashes(&self, present: ClockReading) -> bool {
+        let replica_set = self.deployment.and_then(|live| live.replica_set());
+        replica_set.is_some_and(|it| pods::any_crashes(self.pods, it, present))
     }
 
     fn available(&self, rollout: &Rollout) -> Verdict {

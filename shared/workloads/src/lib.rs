@@ -2,10 +2,10 @@
 //! pure: values in, values out. The runtime (`manager`) decodes and stores the views.
 //!
 //! Reading order: [`live`](Live) (the cached form of an object) → one file per kind ([`DeploymentView`], [`ServiceView`],
-//! [`PodDisruptionBudgetView`], [`NetworkPolicyView`], [`ServiceMonitorView`], [`JobView`], [`PodView`]) → [`rollout`], [`pods`]
-//! and [`Fleet`] (conclusions from several views) → [`App`], [`SecurityProfile`], [`deployment`], [`service`] and
-//! [`DisruptionBudget`] (the parts that children share) → [`schemas`] and [`normalize`] (core types in custom resources: their
-//! schemas, and their normal form).
+//! [`PodDisruptionBudgetView`], [`NetworkPolicyView`], [`ServiceMonitorView`], [`JobView`], [`PodView`]) → [`rollout`],
+//! [`RolloutProgress`], [`pods`] and [`Fleet`] (conclusions from several views) → [`App`], [`SecurityProfile`], [`deployment`],
+//! [`service`] and [`DisruptionBudget`] (the parts that children share) → [`schemas`] and [`normalize`] (core types in custom
+//! resources: their schemas, and their normal form).
 #![deny(missing_docs)]
 
 mod app;
@@ -33,6 +33,7 @@ mod present;
 mod problem;
 pub mod quantity;
 pub mod rollout;
+mod rollout_progress;
 pub mod schemas;
 mod scope;
 mod security;
@@ -58,6 +59,7 @@ pub use pod::{LAST_WORDS, Phase, PodView, Trouble};
 pub use present::ClockReading;
 pub use problem::{Problem, ProblemKind};
 pub use rollout::Proof;
+pub use rollout_progress::RolloutProgress;
 pub use scope::{MayOwn, Scope, Scoped};
 pub use security::{SecurityPolicy, SecurityProfile};
 pub use service::ServiceView;

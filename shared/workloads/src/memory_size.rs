@@ -23,7 +23,8 @@ impl Heap for DeploymentView {
             + self.refused().map_or(0, str::len)
             + match self.progress() {
                 Progress::Stalled(message) => message.len(),
-                Progress::Unknown | Progress::Ongoing | Progress::Complete => 0,
+                Progress::Ongoing { replica_set } => replica_set.as_deref().map_or(0, str::len),
+                Progress::Unknown | Progress::Paused | Progress::Complete => 0,
             }
     }
 }
@@ -108,6 +109,17 @@ fn memory_of_a_small_app_is_bounded() {
 
     println!("children: {children} bytes, pods: {pods} bytes");
     assert!(children + pods <= 1300, "{children} + {pods}");
+}
+
+#[test]
+fn only_a_rollout_takes_memory_for_the_name_of_its_replica_set() {
+    let (name, replica_set) = ("memcached-sample", "memcached-sample-7d4b9c6f5");
+    let deployment = |reason: &str| {
+        let message = format!("ReplicaSet \"{replica_set}\" is progressing.");
+        let condition = json!({"type": "Progressing", "status": "True", "reason": reason, "message": message});
+        bytes::<Deployment>(name, &json!({"status": {"observedGeneration": 1, "conditions": [condition]}}))
+    };
+    assert_eq!(deployment("ReplicaSetUpdated") - deployment("NewReplicaSetAvailable"), replica_set.len());
 }
 
 #[test]

@@ -71,6 +71,21 @@ pub fn diagnose(
     diagnosis
 }
 
+/// Whether a container of a pod of this `ReplicaSet` is in a crash loop: it has just ended again, waits for its next start, or has
+/// not run for [`AT_REST`] since.
+///
+/// Kubernetes shortens the names of pods whose `ReplicaSet` has a name of more than 57 bytes. Those pods do not count.
+pub(crate) fn any_crashes(pods: &[Arc<Live<PodView>>], replica_set: &str, present: ClockReading) -> bool {
+    let is_of_it = |pod: &Live<PodView>| pod.name.strip_prefix(replica_set).is_some_and(|it| it.starts_with('-'));
+    let crashes = |pod: &Live<PodView>| match pod.trouble() {
+        Some(Trouble::CrashLoop { running_since, .. }) => {
+            running_since.is_none_or(|since| present.end_of(since, AT_REST).is_some())
+        }
+        _ => false,
+    };
+    alive(pods).any(|pod| is_of_it(pod) && crashes(pod))
+}
+
 fn alive(pods: &[Arc<Live<PodView>>]) -> impl Iterator<Item = &Live<PodView>> {
     pods.iter().map(|pod| &**pod).filter(|pod| pod.is_alive())
 }
@@ -251,6 +266,35 @@ mod tests {
         assert_eq!(soon.problems[0].message, "Pod a: container app exited 5 times, last with code 1");
         assert_eq!(soon.recheck, Some(at("2026-11-21T10:00:30Z")));
         assert_eq!(diagnosed_at(&pods, "2026-11-21T10:00:30Z"), Diagnosis::default());
+    }
+
+    #[test]
+    fn crash_counts_for_the_replica_set_of_its_pod_until_it_has_run_for_thirty_seconds() {
+        let crashes = |name: &str, status: &Value| {
+            any_crashes(&[pod(name, status)], "x-new", ClockReading::new(at("2026-11-21T10:00:30Z"), &[]))
+        };
+        let status = |state: &Value| {
+            let last = json!({"terminated": {"exitCode": 1}});
+            json!({"phase": "Running", "containerStatuses": [
+                {"name": "app", "restartCount": 2, "state": state, "lastState": last},
+            ]})
+        };
+        let waiting = status(&json!({"waiting": {"reason": "CrashLoopBackOff"}}));
+        let running = |since: &str| status(&json!({"running": {"startedAt": since}}));
+        let mut evicted = waiting.clone();
+        evicted["phase"] = json!("Failed");
+        for (name, status, expected) in [
+            ("x-new-1", &waiting, true),
+            ("x-old-1", &waiting, false),
+            ("x-newer-1", &waiting, false),
+            ("x-new-1", &status(&json!({"terminated": {"exitCode": 1}})), true),
+            ("x-new-1", &running("2026-11-21T10:00:01Z"), true),
+            ("x-new-1", &running("2026-11-21T10:00:00Z"), false),
+            ("x-new-1", &evicted, false),
+            ("x-new-1", &json!({"phase": "Pending"}), false),
+        ] {
+            assert_eq!(crashes(name, status), expected, "{name}: {status}");
+        }
     }
 
     #[test]

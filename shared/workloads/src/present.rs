@@ -21,6 +21,12 @@ impl ClockReading {
         Self { now, newest: stored.iter().map(|condition| condition.last_transition_time.0).max() }
     }
 
+    /// Returns this machine's time, or the newest time in the status if that is later, in whole seconds as the API stores times.
+    pub(crate) fn time(self) -> Timestamp {
+        let present = self.newest.map_or(self.now, |newest| newest.max(self.now));
+        Timestamp::from_second(present.as_second()).unwrap_or(present)
+    }
+
     /// Returns when a span ends that began at `began` and has this length; `None` if it has ended.
     ///
     /// After clocks were put back, stored times lie in the future. A state that has lasted for long must not count as new until

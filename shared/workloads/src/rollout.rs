@@ -43,7 +43,7 @@ pub struct Rollout {
     pub ready: i32,
     /// The change that is under way, if any.
     pub change: Option<Change>,
-    /// The Deployment's own message, if it made no progress within its deadline.
+    /// Why the rollout counts as stalled, if it made no progress within its deadline. The Deployment's own message, if it has one.
     pub stalled: Option<Box<str>>,
 }
 
@@ -105,7 +105,7 @@ fn change(live: &Live<DeploymentView>, size: i32, before: Option<Change>, proof:
     match live.progress() {
         _ if complete && live.is_observed() => None,
         _ if old_pods || !live.was_ever_observed() => Some(Change::RollingOut),
-        Progress::Ongoing | Progress::Stalled(_) => Some(Change::RollingOut),
+        Progress::Ongoing { .. } | Progress::Paused | Progress::Stalled(_) => Some(Change::RollingOut),
         // The size is right already, so the change that the Deployment controller has not observed yet is in the template.
         _ if !live.is_observed() && live.replicas() == size => Some(Change::RollingOut),
         _ if !live.is_observed() || live.replicas() > size => Some(Change::Scaling),

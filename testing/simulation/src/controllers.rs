@@ -13,12 +13,14 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
+use self::progress::{Counts, Rollout};
 use crate::{
     disturbance::Act,
     objects::{is_about_leadership, text},
 };
 
 mod daemon_sets;
+mod progress;
 
 pub(crate) const DEPLOYMENTS: &str = "deployments.apps";
 const JOBS: &str = "jobs.batch";
@@ -49,8 +51,8 @@ struct State {
     is_restless: bool,
     /// How many pods have been created. The next pod gets its name and its address from this number.
     pods: u32,
-    /// The progress of each Deployment and since when it is unchanged, by uid.
-    stuck_since: BTreeMap<String, (Value, Duration)>,
+    /// What the Deployment controller remembers of each Deployment, by uid.
+    rollouts: BTreeMap<String, Rollout>,
     /// When each Job with a TTL was first observed to be finished, by uid.
     finished: BTreeMap<String, Duration>,
     /// When the TTL of the next of them ends.
@@ -213,15 +215,14 @@ impl Controllers {
         let hash = format!("{:x}", xxh3_64(template.to_string().as_bytes()));
         let wanted = usize::try_from(deployment["spec"]["replicas"].as_u64().unwrap_or(1)).unwrap_or(0);
         let pods = self.pods_of(&deployment);
-        let (new, old): (Vec<_>, Vec<_>) =
-            pods.into_iter().partition(|pod| text(&pod["metadata"]["labels"]["pod-template-hash"]) == hash);
+        let is_new = |pod: &Value| text(&pod["metadata"]["labels"]["pod-template-hash"]) == hash;
+        let (new, old): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_new);
 
-        let mut ready = 0;
-        let (mut new_ready, mut available) = (0, 0);
+        let (mut ready, mut available) = (0, 0);
         let patience = Duration::from_secs(deployment["spec"]["minReadySeconds"].as_u64().unwrap_or(0));
         for pod in &new {
             if let Some(since) = self.attend(state, now, pod) {
-                (ready, new_ready) = (ready + 1, new_ready + 1);
+                ready += 1;
                 available += usize::from(now >= since + patience);
             }
         }
@@ -240,33 +241,16 @@ impl Controllers {
             self.remove(&old[old.len() - 1]);
         }
 
-        let (pods_now, uid) = (self.pods_of(&deployment), text(&deployment["metadata"]["uid"]));
-        let (total, updated) = (pods_now.len(), new.len());
-        let complete = updated == wanted && total == wanted && available == wanted;
-        let progress = json!([total, updated, ready, available, deployment["metadata"]["generation"]]);
-        let stuck = state.stuck_since.entry(uid).or_insert_with(|| (progress.clone(), now));
-        if stuck.0 != progress || complete {
-            *stuck = (progress, now);
-        }
-        let deadline = Duration::from_secs(deployment["spec"]["progressDeadlineSeconds"].as_u64().unwrap_or(600));
-        let (is, reason) = if complete {
-            ("True", "NewReplicaSetAvailable")
-        } else if now >= stuck.1 + deadline {
-            ("False", "ProgressDeadlineExceeded")
-        } else {
-            ("True", "ReplicaSetUpdated")
-        };
+        let (pods, uid) = (self.pods_of(&deployment), text(&deployment["metadata"]["uid"]));
+        let updated = pods.iter().filter(|pod| is_new(pod)).count();
+        let counts = Counts { total: pods.len(), updated, ready, available };
+        let rollout = state.rollouts.entry(uid).or_default();
+        let (is, reason) = rollout.progressing(&deployment, &hash, counts, now);
         let mut status = json!({
             "observedGeneration": deployment["metadata"]["generation"],
             "conditions": [{"type": "Progressing", "status": is, "reason": reason, "message": ""}],
         });
-        let counts = [
-            ("replicas", total),
-            ("updatedReplicas", updated),
-            ("readyReplicas", ready),
-            ("availableReplicas", available),
-        ];
-        for (field, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+        for (field, count) in counts.fields().into_iter().filter(|(_, count)| *count > 0) {
             status[field] = json!(count);
         }
         if deployment["status"] != status {

@@ -19,7 +19,7 @@ use k8s_openapi::{
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use workloads::{DisruptionBudget, ImagePullPolicy, SecurityProfile, schemas};
+use workloads::{DisruptionBudget, ImagePullPolicy, RolloutProgress, SecurityProfile, schemas};
 
 /// The desired state of the app.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -293,7 +293,8 @@ pub struct RolloutSettings {
     #[schemars(range(min = 0, max = 3600))]
     pub min_ready_seconds: i32,
 
-    /// Seconds without progress after which a change counts as stalled; more than minReadySeconds. Default: 600.
+    /// Seconds without progress after which a change counts as stalled; more than minReadySeconds. Progress is that more pods than
+    /// before are replaced or available; a pod that crashes and starts again is none. Default: 600.
     #[schemars(range(min = 10, max = 86400))]
     pub progress_deadline_seconds: i32,
 }
@@ -336,6 +337,10 @@ pub struct HelloAppStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub url: Option<String>,
+
+    /// How far a change of the pods has come that is under way, and since when it has made no progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutProgress>,
 
     /// With rollback OnStall: the pod template that was last fully available, as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -43,7 +43,8 @@ pub fn proof(hello: &HelloApp) -> Proof {
     if probe(&hello.spec).is_some() { Proof::Probe } else { Proof::Seconds(min_ready_seconds(&hello.spec)) }
 }
 
-fn min_ready_seconds(spec: &HelloAppSpec) -> i32 {
+/// Returns for how many seconds a pod of the spec has to be ready until it counts as available.
+pub fn min_ready_seconds(spec: &HelloAppSpec) -> i32 {
     let RolloutSettings { min_ready_seconds, progress_deadline_seconds, .. } = spec.rollout();
     if probe(spec).is_some() {
         return min_ready_seconds;

@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use workloads::SecurityProfile;
+use workloads::{Progress, SecurityProfile};
 
 use super::*;
 use crate::samples;
@@ -52,8 +52,20 @@ fn rolled_back_from(bad: &str, remembered: &str) -> Value {
 
 /// What the status stores next, if the spec of `hello` has the image `image`, and no policy forbids anything.
 fn next(hello: &HelloApp, image: &str, live: &Live<DeploymentView>, wrong: Option<&str>) -> Memory {
+    let is_stalled = matches!(live.progress(), Progress::Stalled(_));
+    next_if(is_stalled, hello, image, live, wrong)
+}
+
+/// The same, if the status reports that the rollout has stalled or not, whatever the Deployment says.
+fn next_if(
+    is_stalled: bool,
+    hello: &HelloApp,
+    image: &str,
+    live: &Live<DeploymentView>,
+    wrong: Option<&str>,
+) -> Memory {
     let (wanted, security) = (template(image), SecurityPolicy::default());
-    remember(hello, &wanted, given_up(hello, &wanted, security).as_ref(), Some(live), wrong, security)
+    remember(hello, &wanted, given_up(hello, &wanted, security).as_ref(), Some(live), is_stalled, wrong, security)
 }
 
 fn instead(hello: &HelloApp, image: &str, security: SecurityPolicy) -> Option<PodTemplateSpec> {
@@ -90,7 +102,7 @@ fn oversized_template_is_not_remembered() {
     large.metadata.get_or_insert_default().annotations = Some(annotations.into());
     let hello = app("new", "OnStall", &json!({}));
     let live = deployment(2, 3, COMPLETE);
-    let memory = remember(&hello, &large, None, Some(&live), None, SecurityPolicy::default());
+    let memory = remember(&hello, &large, None, Some(&live), false, None, SecurityPolicy::default());
     assert_eq!(memory, Memory::default());
 }
 
@@ -106,7 +118,10 @@ fn stalled_release_rolls_back_to_a_remembered_template() {
     assert_eq!(rolled_back(&old, &deployment(1, 1, STALLED)), None, "the previous template has stalled");
     assert_eq!(rolled_back(&json!({}), &stalled), None, "no template was ever available");
     assert_eq!(rolled_back(&json!({"lastAvailableTemplate": text("new")}), &stalled), None, "the same template");
-    assert_eq!(rolled_back(&old, &deployment(2, 1, "ReplicaSetUpdated")), None, "it still makes progress");
+    let ongoing = deployment(2, 1, "ReplicaSetUpdated");
+    assert_eq!(rolled_back(&old, &ongoing), None, "it still makes progress");
+    let given_up = next_if(true, &app("new", "OnStall", &old), "new", &ongoing, None).rolled_back;
+    assert!(given_up.is_some(), "only the Deployment still takes it for progress");
 }
 
 /// The Deployment controller has observed the template of an older release, but still reports the stall of the former one.
@@ -170,7 +185,7 @@ fn template_under_a_forbidden_profile_is_not_restored() {
     assert_eq!(instead(&hello, "new", SecurityPolicy::default()), Some(weak));
     assert_eq!(instead(&hello, "new", strict), None);
     let stalled = deployment(2, 1, STALLED);
-    let after = remember(&hello, &template("new"), None, Some(&stalled), None, strict);
+    let after = remember(&hello, &template("new"), None, Some(&stalled), true, None, strict);
     assert_eq!(after.rolled_back, None, "a stalled release stays if nothing may replace it");
 }
 

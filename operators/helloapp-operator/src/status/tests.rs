@@ -21,13 +21,22 @@ fn live<V: serde::de::DeserializeOwned>(object: &Value) -> Live<V> {
 }
 
 /// A Deployment at generation 2 with `[replicas, updated, ready, available]`.
-fn deployment([replicas, updated, ready, available]: [i32; 4], reason: &str) -> Live<DeploymentView> {
+fn deployment(counts: [i32; 4], reason: &str) -> Live<DeploymentView> {
+    deployment_saying(counts, reason, "stuck")
+}
+
+/// The same, with this message beside the reason.
+fn deployment_saying(
+    [replicas, updated, ready, available]: [i32; 4],
+    reason: &str,
+    message: &str,
+) -> Live<DeploymentView> {
     live(&json!({
         "spec": {"template": {"spec": {"containers": [{"name": "app", "image": "app:2"}]}}},
         "status": {
             "observedGeneration": 2, "replicas": replicas, "updatedReplicas": updated, "readyReplicas": ready,
             "availableReplicas": available,
-            "conditions": [{"type": "Progressing", "status": "?", "reason": reason, "message": "stuck"}],
+            "conditions": [{"type": "Progressing", "status": "?", "reason": reason, "message": message}],
         },
     }))
 }
@@ -43,11 +52,20 @@ fn report(
     deployment: &Live<DeploymentView>,
     service: Option<&Live<ServiceView>>,
 ) -> Report<HelloAppStatus> {
+    report_with_pods(hello, deployment, service, &[])
+}
+
+fn report_with_pods(
+    hello: &HelloApp,
+    deployment: &Live<DeploymentView>,
+    service: Option<&Live<ServiceView>>,
+    pods: &[Arc<Live<PodView>>],
+) -> Report<HelloAppStatus> {
     let security = SecurityPolicy::default();
     let wanted = desired::template(hello, security.profile(None).expect("a profile"));
     let given_up = rollback::given_up(hello, &wanted, security);
     let observed =
-        Observed { wanted: &wanted, given_up: given_up.as_ref(), deployment: Some(deployment), service, pods: &[] };
+        Observed { wanted: &wanted, given_up: given_up.as_ref(), deployment: Some(deployment), service, pods };
     of(hello, observed, security, NOW.parse().expect("a time"))
 }
 
@@ -85,6 +103,7 @@ fn paused_app_shows_the_present_counts_and_remembers_the_rest() {
         available_replicas: 0,
         updated_replicas: 1,
         label_selector: told.status.label_selector.clone(),
+        rollout: Some(RolloutProgress { generation: 2, updated: 1, outdated: 1, available: 0, since: now }),
         ..before
     };
     assert_eq!(told.status, expected);
@@ -170,6 +189,41 @@ fn app_without_a_probe_is_ready_when_its_pods_are_available() {
         assert_eq!(image, "app:2", "{spec}");
         assert_eq!([progressing, ready], ["Stable: no change is being carried out", "Ready: all 3 replicas are ready"]);
     }
+}
+
+/// The Deployment controller takes each start of a crashing pod for progress.
+#[test]
+fn rollout_whose_pods_crash_is_reported_and_rolled_back() {
+    let spec = json!({"image": "app:2", "size": 3, "rollback": "OnStall", "rollout": {"progressDeadlineSeconds": 60}});
+    let good = desired::template(&samples::with_spec(&json!({"image": "app:1"})), SecurityProfile::default());
+    let good = serde_json::to_string(&good).expect("JSON");
+    let container = json!({
+        "name": "app", "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}},
+    });
+    let crashing = || -> Arc<Live<PodView>> {
+        let pod = live(&json!({"status": {"phase": "Running", "containerStatuses": [container]}}));
+        Arc::new(Live { name: "x-1".into(), ..pod })
+    };
+    let told = |since: &str, available: i32, pods: &[Arc<Live<PodView>>]| {
+        let rollout = json!({"generation": 2, "updated": 1, "outdated": 3, "available": 3, "since": since});
+        let hello = app(&spec, &json!({"lastAvailableTemplate": good, "rollout": rollout}));
+        let live = deployment_saying([4, 1, 4, available], ONGOING, "ReplicaSet \"x\" is progressing.");
+        let Report { status, health } = report_with_pods(&hello, &live, None, pods);
+        let problems: Vec<_> = health.problems.iter().map(|it| it.kind.reason).collect();
+        (problems, status.rolled_back.is_some(), status.rollout.map(|it| it.since.to_string()))
+    };
+    // 60 s, 30 s until a pod without a probe is available, and 10 s more.
+    let long_ago = "2026-11-21T10:08:20Z";
+    let stalled = vec!["CrashLooping", "RolloutStalled"];
+    assert_eq!(told(long_ago, 3, &[crashing()]), (stalled, true, Some(long_ago.to_owned())));
+    assert_eq!(told("2026-11-21T10:08:21Z", 3, &[crashing()]).0, ["CrashLooping"], "its time is not over");
+    assert_eq!(told(long_ago, 4, &[]), (vec![], false, Some(NOW.to_owned())), "one more pod is available");
+    assert_eq!(
+        told("2026-11-21T00:00:00Z", 3, &[]),
+        (vec![], false, Some("2026-11-21T00:00:00Z".to_owned())),
+        "lost pods"
+    );
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! What random worlds must know about `HelloApp`: its specs, and how to judge its final state. The judge follows the specification
 //! and uses none of the operator's code.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use helloapp_operator::HelloAppOperator;
 use jiff::Timestamp;
 use manager::Operator;
-use model_apiserver::Model;
+use model_apiserver::{Change, Model};
 use serde_json::{Map, Value, json};
 use simulation::{
     Subject, condition,
@@ -139,13 +139,57 @@ impl Subject for HelloApp {
             let wanted = json!({"spec": {"selector": {"matchLabels": selector("helloapp", name)}}});
             contains(&find("poddisruptionbudgets.policy"), &wanted, "PodDisruptionBudget")?;
         }
-        if is_rolled_back { judge_rolled_back(object, &deployment) } else { judge_status(object, &deployment) }
+        let is_complete = condition(&deployment["status"], "Progressing")["reason"] == "NewReplicaSetAvailable";
+        let rollout = &object["status"]["rollout"];
+        if is_complete && !rollout.is_null() {
+            return Err(format!("the rollout is complete, and status.rollout is {rollout}"));
+        }
+        if is_rolled_back {
+            judge_rollback(object, cluster)?;
+            judge_rolled_back(object, &deployment)
+        } else {
+            judge_status(object, &deployment)
+        }
     }
 
     /// Section 3.8 of the specification, item 11.
     fn judge_stall(&self, object: &Value, stalled_for: Duration, now: Timestamp) -> Result<(), String> {
         tells_of_stall(&object["status"], stalled_for, now)
     }
+}
+
+/// Checks that a release was given up only after its Deployment had reported that it stalled. Otherwise the operator may give up
+/// only releases whose `ReplicaSet` the Deployment names and whose pods crash, and in these worlds no Deployment names one.
+fn judge_rollback(object: &Value, cluster: &Model) -> Result<(), String> {
+    let metadata = &object["metadata"];
+    let [namespace, name] = ["namespace", "name"].map(|it| metadata[it].as_str().unwrap_or_default());
+    let key = format!("{namespace}/{name}");
+    let mut changes = cluster.changes_after(0);
+    changes.retain(|it| *it.key == *key);
+    let is_decision = |it: &&Change| {
+        let is_update = it.before.is_some() && *it.resource == *HelloApp.resource();
+        is_update && !is_given_up(it.before.as_ref()) && is_given_up(it.after.as_ref())
+    };
+    // A restore clears the history, and may bring the decision back.
+    let Some(decision) = changes.iter().rfind(is_decision) else { return Ok(()) };
+    // The history may begin with a Deployment that had stalled before a restore.
+    let is_cause = |it: &Change| {
+        let is_earlier = it.version < decision.version;
+        *it.resource == *"deployments.apps"
+            && (has_stalled(it.before.as_ref()) || is_earlier && has_stalled(it.after.as_ref()))
+    };
+    if changes.iter().any(is_cause) {
+        return Ok(());
+    }
+    Err("it is rolled back, and its Deployment has not reported a stall before".to_owned())
+}
+
+fn is_given_up(hello: Option<&Arc<Value>>) -> bool {
+    hello.is_some_and(|it| !it["status"]["rolledBack"].is_null())
+}
+
+fn has_stalled(deployment: Option<&Arc<Value>>) -> bool {
+    deployment.is_some_and(|it| condition(&it["status"], "Progressing")["reason"] == "ProgressDeadlineExceeded")
 }
 
 /// Section 3.4 of the specification, item 6: the spec stays, and the Deployment has the last template that was fully available.

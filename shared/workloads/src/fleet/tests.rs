@@ -61,13 +61,14 @@ fn fleet(size: i32, stored: &[(&str, &str, &str, &str)]) -> Wanted {
             json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": since});
         serde_json::from_value(condition).expect("a condition")
     });
-    Wanted { size, proof: Proof::Probe, stored: conditions.collect() }
+    Wanted { size, proof: Proof::Probe, stored: conditions.collect(), stalls_at: None }
 }
 
 struct Wanted {
     size: i32,
     proof: Proof,
     stored: Vec<Condition>,
+    stalls_at: Option<Timestamp>,
 }
 
 impl Wanted {
@@ -80,8 +81,9 @@ impl Wanted {
             not_ready: ProblemKind::not_ready("NodesNotReady"),
         };
         let (size, proof, stored, now) = (self.size, self.proof, &*self.stored, at(NOW));
-        let (progress_deadline_seconds, security) = (600, None);
-        Fleet { wording, size, proof, progress_deadline_seconds, deployment, pods, stored, security, now }.health()
+        let (progress_deadline_seconds, stalls_at, security) = (600, self.stalls_at, None);
+        Fleet { wording, size, proof, progress_deadline_seconds, stalls_at, deployment, pods, stored, security, now }
+            .health()
     }
 }
 
@@ -218,6 +220,65 @@ fn unpullable_image_is_a_problem_while_old_pods_serve() {
 
     let stalled = ["True MinimumNodesAvailable", "True RollingOut", "ImagePullFailed, RolloutStalled", "True Ready"];
     check(&settled(3), Some(&deployment(2, [4, 1, 3], "ProgressDeadlineExceeded")), &pods, stalled);
+}
+
+/// A rollout to three pods, of which the Deployment controller observes progress again and again.
+fn rolling_out() -> Live<DeploymentView> {
+    let condition = json!({
+        "type": "Progressing", "status": "True", "reason": ONGOING, "message": "ReplicaSet \"x-new\" is progressing.",
+    });
+    let status = json!({
+        "observedGeneration": 2, "replicas": 4, "updatedReplicas": 1, "readyReplicas": 3, "conditions": [condition],
+    });
+    live("x", &json!({"status": status}))
+}
+
+fn crashing_pod(name: &str) -> Arc<Live<PodView>> {
+    let container = json!({
+        "name": "memcached", "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}},
+    });
+    pod(name, &json!({"phase": "Running", "containerStatuses": [container]}))
+}
+
+const CRASHES: &str = "Pod x-new-1: container memcached exited 4 times, last with code 1: Error";
+const STALLED: &str = "Rollout made no progress for 600s: pods crash again and again, and no more become available";
+
+/// The Deployment controller takes each start of a crashing pod for progress.
+#[test]
+fn rollout_whose_pods_crash_has_stalled_although_the_deployment_reports_progress() {
+    let told = |stalls_at: &str| {
+        let wanted = Wanted { stalls_at: Some(at(stalls_at)), ..settled(3) };
+        let health = wanted.health(Some(&rolling_out()), &[crashing_pod("x-new-1")]);
+        let problems: Vec<_> = health.problems.into_iter().map(|it| it.message).collect();
+        (problems, health.recheck)
+    };
+    let later = "2026-11-21T10:10:01Z";
+    assert_eq!(told(later), (vec![CRASHES.to_owned()], Some(at(later))), "it has one second more");
+    for stalls_at in [NOW, LONG_AGO] {
+        let expected = vec![CRASHES.to_owned(), STALLED.to_owned()];
+        assert_eq!(told(stalls_at), (expected, None), "{stalls_at}");
+    }
+}
+
+/// Pods of a good release that are lost with a node are regained one after another. Each is progress to the Deployment controller.
+#[test]
+fn rollout_that_only_lacks_pods_does_not_stall_by_itself() {
+    let starting = || pod("x-new-1", &json!({"phase": "Pending"}));
+    let lost = || pod("x-new-2", &json!({"phase": "Unknown"}));
+    let ready = || ready_pod("x-new-3", "10.0.0.3");
+    for (deployment, pods, what) in [
+        (rolling_out(), vec![], "no pods"),
+        (rolling_out(), vec![starting(), lost(), ready()], "a node is lost"),
+        (rolling_out(), vec![starting(), crashing_pod("x-old-1")], "a pod of the former release crashes"),
+        (deployment(2, [4, 1, 3], ONGOING), vec![crashing_pod("x-new-1")], "the Deployment names no ReplicaSet"),
+    ] {
+        for stalls_at in [NOW, LONG_AGO] {
+            let health = Wanted { stalls_at: Some(at(stalls_at)), ..settled(3) }.health(Some(&deployment), &pods);
+            let has_stalled = health.problems.iter().any(|it| it.kind == ProblemKind::ROLLOUT_STALLED);
+            assert_eq!((has_stalled, health.recheck), (false, None), "{what}");
+        }
+    }
 }
 
 #[test]

@@ -94,6 +94,22 @@ fn crash_loop_persists_between_exits_after_two_restarts() {
 }
 
 #[test]
+fn container_that_ended_with_its_node_has_not_crashed() {
+    let has_trouble = |reason: &str, state: &Value| {
+        let last = json!({"terminated": {"exitCode": 255, "reason": reason}});
+        let container = json!({"name": "app", "restartCount": 2, "state": state, "lastState": last});
+        view(&json!({"phase": "Running", "containerStatuses": [container]})).trouble().is_some()
+    };
+    let running = json!({"running": {"startedAt": "2026-11-21T10:00:00Z"}});
+    assert_eq!(
+        ["Error", "Unknown", "ContainerStatusUnknown"].map(|reason| has_trouble(reason, &running)),
+        [true, false, false]
+    );
+    let lost = json!({"terminated": {"exitCode": 255, "reason": "Unknown"}});
+    assert!(!has_trouble("Error", &lost), "it has not started again yet");
+}
+
+#[test]
 fn missing_secret_or_config_map_is_reported() {
     for (kubelet, ours) in [
         (r#"secret "db" not found"#, r#"Secret "db" not found"#),

@@ -135,10 +135,11 @@ impl Container {
             State { waiting: Some(waiting), .. } => self.waits(waiting),
             // A container in a crash loop runs for a moment between two ends. It must not look healthy each time.
             State { running: Some(running), .. } if self.restart_count >= LOOP => {
-                let end = self.last_state.terminated.as_ref().filter(|end| !end.never_started())?;
+                let last = self.last_state.terminated.as_ref();
+                let end = last.filter(|end| !end.never_started() && !end.is_lost())?;
                 Some(self.crash_loop(end, self.restart_count, running.started_at))
             }
-            State { terminated: Some(end), .. } if self.restart_count >= LOOP => {
+            State { terminated: Some(end), .. } if self.restart_count >= LOOP && !end.is_lost() => {
                 Some(self.crash_loop(end, self.restart_count + 1, None))
             }
             _ => None,
@@ -199,6 +200,12 @@ impl Container {
 impl Terminated {
     fn never_started(&self) -> bool {
         &*self.reason == "StartError"
+    }
+
+    /// Whether the container ended together with its node or its runtime, so that nobody knows how. containerd and the kubelet use
+    /// these reasons.
+    fn is_lost(&self) -> bool {
+        matches!(&*self.reason, "Unknown" | "ContainerStatusUnknown")
     }
 
     fn termination_message(&self) -> Box<str> {
