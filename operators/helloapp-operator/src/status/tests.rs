@@ -180,9 +180,9 @@ fn app_without_a_probe_is_ready_when_its_pods_are_available() {
         assert_eq!(
             verdicts,
             [
-                "NoReadyReplicas: 0/3 replicas have run for 30s",
+                "NoReadyReplicas: 0/3 replicas have run for 10s",
                 "RollingOut: 3/3 replicas updated",
-                "ReplicasNotReady: 0/3 replicas have run for 30s",
+                "ReplicasNotReady: 0/3 replicas have run for 10s",
             ]
         );
         let (image, [_, progressing, ready]) = told(3);
