@@ -8,7 +8,7 @@ selector => {
   const behind = element => element
     ? over(parse(getComputedStyle(element).backgroundColor), behind(element.parentElement)) : [255, 255, 255];
   const hasText = element => [...element.childNodes].some(it => it.nodeType == Node.TEXT_NODE && it.data.trim());
-  let worst = [21, ''];
+  let worst = [22, '']; // black on white has 21
   for (const element of document.querySelectorAll(selector)) {
     const isVisible = element.checkVisibility({opacityProperty: true, visibilityProperty: true});
     if (!hasText(element) || !isVisible || element.closest('pre code span, style, script')) continue;
