@@ -83,6 +83,8 @@ pub struct Values {
     security_context: Open,
     /// Seconds that a stopping pod has to finish running reconciles, after `shutdownDelaySeconds`. The operators need at most 30 s by default.
     termination_grace_period_seconds: u32,
+    /// Seconds that a new pod must be ready before `helm --wait` returns and an update goes on. Nodes learn with a delay that a pod is ready, and until then a request for a webhook fails.
+    min_ready_seconds: u32,
     /// Seconds for which a stopping pod goes on as before. Nodes learn with a delay that a pod stops, and until then they send requests for webhooks and metrics to it. 0: it stops at once, and a request may fail.
     shutdown_delay_seconds: u32,
     /// PriorityClass of the pods.
@@ -387,6 +389,7 @@ impl Default for Values {
             pod_security_context: pods::pod_security_context(),
             security_context: pods::security_context(),
             termination_grace_period_seconds: 40,
+            min_ready_seconds: 3,
             shutdown_delay_seconds: 5,
             priority_class_name: String::new(),
             node_selector: BTreeMap::new(),

@@ -104,6 +104,12 @@ fn operators_trust_the_authorities_of_a_config_map_or_secret() {
 
 /// Nodes learn with a delay that a pod stops. A request for a webhook that they send to it meanwhile must not fail.
 #[test]
+fn new_pod_counts_when_the_nodes_know_it() {
+    let seconds = |values: &Value| of_manager(&render(values), "Deployment")["spec"]["minReadySeconds"].clone();
+    assert_eq!([seconds(&json!({})), seconds(&json!({"minReadySeconds": 0}))], [3, 0]);
+}
+
+#[test]
 fn stopping_pod_answers_until_the_nodes_know() {
     let pod = |values: &Value| of_manager(&render(values), "Deployment")["spec"]["template"]["spec"].clone();
     let usual = pod(&json!({}));
