@@ -202,7 +202,7 @@ impl Terminated {
         &*self.reason == "StartError"
     }
 
-    /// Whether the container ended together with its node or its runtime, so that nobody knows how. containerd and the kubelet use
+    /// Whether the container ended together with its node or its runtime, so its result is unknown. containerd and the kubelet use
     /// these reasons.
     fn is_lost(&self) -> bool {
         matches!(&*self.reason, "Unknown" | "ContainerStatusUnknown")
