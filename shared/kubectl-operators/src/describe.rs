@@ -13,7 +13,7 @@ use crate::{
     kinds::Kind,
     object::{conditions, is_paused, observed_generation, state},
     request::find,
-    text::{age, columns, one_line, request_error},
+    text::{age, columns, one_line},
 };
 
 /// The number of events shown. `trace` shows all of them.
@@ -22,7 +22,6 @@ const EVENTS: usize = 10;
 pub(crate) async fn run(session: &Session, target: &TargetFlags) -> Result<String, String> {
     let (kind, object) = find(session, target).await?;
     let (children, events) = futures::join!(children::of(session, kind, &object), events::of(session, &object));
-    let events = events.map_err(|error| request_error("cannot read the events", &error));
     Ok(text(kind, &object, &children, &events, session.now))
 }
 

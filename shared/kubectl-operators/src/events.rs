@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::Session;
+use crate::{Session, text::request_error};
 
 /// An event and its repeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +20,9 @@ pub(crate) struct Event {
     pub(crate) message: String,
 }
 
-/// The events on the object, the oldest first. The API server keeps events for an hour by default.
-pub(crate) async fn of(session: &Session, object: &DynamicObject) -> Result<Vec<Event>, kube::Error> {
+/// The events on the object, the oldest first. The API server keeps events for an hour by default. The error is a sentence for the
+/// user.
+pub(crate) async fn of(session: &Session, object: &DynamicObject) -> Result<Vec<Event>, String> {
     let resource = ApiResource {
         group: "events.k8s.io".to_owned(),
         version: "v1".to_owned(),
@@ -34,7 +35,8 @@ pub(crate) async fn of(session: &Session, object: &DynamicObject) -> Result<Vec<
     let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), namespace, &resource);
     let uid = object.metadata.uid.as_deref().unwrap_or_default();
     let name = object.metadata.name.as_deref().unwrap_or_default();
-    let list = api.list(&ListParams::default().fields(&format!("regarding.name={name}"))).await?;
+    let list = api.list(&ListParams::default().fields(&format!("regarding.name={name}"))).await;
+    let list = list.map_err(|error| request_error("cannot read the events", &error))?;
     let is_ours = |event: &&DynamicObject| event.data["regarding"]["uid"] == uid;
     let mut events: Vec<Event> = list.items.iter().filter(is_ours).map(|event| read(&event.data)).collect();
     events.sort_by_key(|event| event.last);

@@ -16,7 +16,7 @@ use crate::{
     kinds::Kind,
     object::{conditions, observed_generation},
     request::find,
-    text::{age, columns, one_line, request_error},
+    text::{age, columns, one_line},
 };
 
 /// How many changed fields of one writer are named.
@@ -25,7 +25,6 @@ const FIELDS: usize = 4;
 pub(crate) async fn run(session: &Session, target: &TargetFlags) -> Result<String, String> {
     let (kind, object) = find(session, target).await?;
     let (children, events) = futures::join!(children::of(session, kind, &object), events::of(session, &object));
-    let events = events.map_err(|error| request_error("cannot read the events", &error));
     Ok(text(kind, &object, &children, &events, session.now))
 }
 
