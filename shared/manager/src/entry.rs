@@ -188,8 +188,12 @@ fn start(operators: &[&'static dyn Operator], matches: ArgMatches) -> ExitCode {
         }
     };
     let mut manager = Manager::new(settings.clone(), matches);
-    for operator in operators.iter().filter(|operator| settings.selects(operator.name())) {
-        manager.take(*operator);
+    for operator in operators {
+        if settings.selects(operator.name()) {
+            manager.take(*operator);
+        } else {
+            manager.answer_for(*operator);
+        }
     }
     let running = block_on(async {
         let traces = telemetry::start(&settings).map_err(ExitReason::Configured)?;

@@ -89,6 +89,8 @@ pub struct Manager {
     pub(crate) controllers: Vec<(DeclaredController, ChildMetrics)>,
     pub(crate) background: Vec<Background>,
     pub(crate) webhooks: Vec<Webhook>,
+    /// Webhooks of operators that do not run here.
+    pub(crate) foreign_webhooks: Vec<Webhook>,
     pub(crate) tokens: Vec<SharedToken>,
     pub(crate) certificates: Vec<SharedCertificate>,
     metrics: MetricRegistry,
@@ -110,6 +112,7 @@ impl Manager {
             controllers: Vec::new(),
             background: Vec::new(),
             webhooks: Vec::new(),
+            foreign_webhooks: Vec::new(),
             tokens: Vec::new(),
             certificates: Vec::new(),
             metrics: MetricRegistry::default(),
@@ -167,6 +170,14 @@ impl Manager {
         operator.setup(self);
         self.webhooks.extend(operator.webhooks());
         assert_paths_differ(&self.webhooks);
+    }
+
+    /// Adds the webhooks of an operator that does not run here. During a rollout that enables the operator, the API server may still
+    /// call a pod that knows it as disabled. Answers need no controller, so this pod can give them.
+    pub(crate) fn answer_for(&mut self, operator: &dyn Operator) {
+        self.foreign_webhooks.extend(operator.webhooks());
+        let all: Vec<Webhook> = self.webhooks.iter().chain(&self.foreign_webhooks).cloned().collect();
+        assert_paths_differ(&all);
     }
 
     /// Adds a controller.

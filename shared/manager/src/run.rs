@@ -73,9 +73,9 @@ pub(crate) async fn run(
     let webhooks = match webhooks.filter(|_| !manager.webhooks.is_empty()) {
         Some(plan) => {
             let (address, purpose, flag) = (plan.address(), "webhooks", "--webhook-bind-address");
-            let webhooks = std::mem::take(&mut manager.webhooks);
+            let (own, foreign) = (std::mem::take(&mut manager.webhooks), std::mem::take(&mut manager.foreign_webhooks));
             let observer = Arc::new(WebhookMetrics(metrics.clone()));
-            let prepared = webhooks::prepare(plan, webhooks, &client, observer, random.rng()).await;
+            let prepared = webhooks::prepare(plan, own, foreign, &client, observer, random.rng()).await;
             Some(prepared.map_err(|source| Fatal::Listen { address, purpose, flag, source })?)
         }
         None => None,

@@ -1,6 +1,7 @@
 //! Serves the webhooks on every replica, with a certificate of our own or from a folder of files.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -41,7 +42,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// The server of all webhooks of the process.
 pub struct WebhookServer {
     pub(super) listener: Listener,
-    pub(super) webhooks: Vec<Webhook>,
+    pub(super) own: Vec<Webhook>,
+    pub(super) foreign: Vec<Webhook>,
     pub(super) source: Source,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) health: WebhookHealth,
@@ -91,13 +93,13 @@ impl WebhookHealth {
 impl WebhookServer {
     /// Serves until `stop`, then lets running requests finish.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { listener, webhooks, source, observer, health } = self;
+        let Self { listener, own, foreign, source, observer, health } = self;
         let address = listener.local_addr();
         let serve = |certificates: &Certificates| {
             certificates.observe(observer.clone());
             let limits = Limits { body_size: BODY, connections: CONNECTIONS, ..Limits::default() };
             let listener = listener.limits(limits).tls(Tls::new(certificates.clone()));
-            let (routes, health, stop) = (routes(webhooks, &observer), health.clone(), stop.clone());
+            let (routes, health, stop) = (routes(own, foreign, &observer), health.clone(), stop.clone());
             async move {
                 match listener {
                     Ok(listener) => drop(listener.serve(routes, stop.cancelled_owned()).await),
@@ -228,14 +230,20 @@ async fn keep<C: Future<Output = Result<(), String>>>(
     }
 }
 
-/// One route for each webhook, and one for all conversions.
-fn routes(webhooks: Vec<Webhook>, observer: &Arc<dyn Observer>) -> Router {
+/// One route for each webhook, and one for all conversions. The observer hears of the `own` ones before the first request.
+fn routes(own: Vec<Webhook>, foreign: Vec<Webhook>, observer: &Arc<dyn Observer>) -> Router {
+    for path in own.iter().map(Webhook::path).collect::<BTreeSet<_>>() {
+        observer.serves(&path);
+    }
+    conversion::possible(&own).for_each(|conversion| observer.converts(&conversion));
     let (converting, admitting): (Vec<_>, Vec<_>) =
-        webhooks.into_iter().partition(|webhook| matches!(webhook.work, Work::Convert(..)));
+        own.into_iter().chain(foreign).partition(|webhook| matches!(webhook.work, Work::Convert(..)));
     let memory = Memory::default();
-    let hook = |path: &str, webhooks: Vec<Webhook>| {
-        observer.serves(path);
-        Hook { path: path.into(), webhooks: webhooks.into(), memory: memory.clone(), observer: observer.clone() }
+    let hook = |path: &str, webhooks: Vec<Webhook>| Hook {
+        path: path.into(),
+        webhooks: webhooks.into(),
+        memory: memory.clone(),
+        observer: observer.clone(),
     };
     let mut routes = Router::new();
     for webhook in admitting {
@@ -243,7 +251,6 @@ fn routes(webhooks: Vec<Webhook>, observer: &Arc<dyn Observer>) -> Router {
         routes = routes.route(&path, post(serve_review).with_state(hook(&path, vec![webhook])));
     }
     if !converting.is_empty() {
-        conversion::possible(&converting).for_each(|conversion| observer.converts(&conversion));
         routes = routes.route(CONVERT, post(serve_review).with_state(hook(CONVERT, converting)));
     }
     routes.layer(DefaultBodyLimit::disable()) // the listener has its own limit

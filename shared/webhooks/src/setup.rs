@@ -50,14 +50,16 @@ impl Plan {
     }
 }
 
-/// Binds the port and builds the server. Sends no request yet.
+/// Binds the port and builds the server. Sends no request yet. The server answers `own` and `foreign` webhooks, and writes the
+/// `caBundle` for `own` ones only.
 ///
 /// # Errors
 ///
 /// The address cannot be bound.
 pub async fn prepare(
     plan: Plan,
-    webhooks: Vec<Webhook>,
+    own: Vec<Webhook>,
+    foreign: Vec<Webhook>,
     client: &Client,
     observer: Arc<dyn Observer>,
     random: Rng,
@@ -78,14 +80,14 @@ pub async fn prepare(
                 client: client.clone(),
                 endpoint,
                 configuration,
-                webhooks: webhooks.clone(),
+                webhooks: own.clone(),
                 before: Vec::new(),
             };
             Source::Own(Box::new(CertificateManager::new(store, policy, trust, random)))
         }
     };
     let health = WebhookHealth::default();
-    let server = WebhookServer { listener, webhooks, source, observer, health: health.clone() };
+    let server = WebhookServer { listener, own, foreign, source, observer, health: health.clone() };
     Ok((server, health))
 }
 

@@ -253,6 +253,35 @@ async fn h5_malformed_request_gets_an_error_status() {
     world.create("a", &json!({})).await.expect("it still serves");
 }
 
+/// While a rollout enables an operator, the API server may still call a pod of the old release, which does not run it.
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_that_does_not_run_has_its_webhooks_answered() {
+    let Some(world) = World::new().await else { return };
+    let manager = world.by_url(&[]).await; // runs Memcached only
+    let configuration = world.configurations().get("controller-manager").await.unwrap();
+    let names: Vec<&str> = configuration.webhooks.iter().flatten().map(|webhook| webhook.name.as_str()).collect();
+    assert_eq!(names, ["vmemcached-v1.memcached.cache.example.com"], "the API server is not asked to call the others");
+
+    let kind = json!({"group": "stable.example.com", "version": "v1", "kind": "CronTab"});
+    let object = |schedule: &str| {
+        json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": "a"},
+               "spec": {"cronSpec": schedule, "image": "busybox:1.37"}})
+    };
+    for (schedule, allowed) in [("* * * * */5", true), ("every day", false)] {
+        let request = json!({"uid": "1", "kind": kind, "operation": "CREATE", "object": object(schedule)});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+        let review = review.to_string();
+        let request = format!(
+            "POST /validate-stable-example-com-v1-crontab HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{review}",
+            review.len()
+        );
+        let answer = manager.send(&bundle_of(&configuration), request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:.300}");
+        assert!(answer.contains(&format!("\"allowed\":{allowed}")), "{schedule}: {answer:.600}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn disabled_webhooks_serve_and_write_nothing() {
     let Some(world) = World::new().await else { return };
