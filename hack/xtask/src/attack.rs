@@ -17,7 +17,8 @@ const NIGHTLY: u64 = 10;
 /// Each round starts a server as a process of its own and attacks it. The table has the peak of its memory beside the limit of the
 /// chart, how many honest requests were answered, and how long half of them and 99 % of them took. An attack wins if the server ends,
 /// needs more than 80 % of the limit, or fails an honest request, or if the honest p99 exceeds a second. The attackers use one
-/// processor at most. `cargo nextest run -p attack` runs a short round of each attack, without judging the times.
+/// processor at most. `cargo xtask test --only tools,tests --filter 'package(attack)'` runs a short round of each attack, without
+/// judging the times.
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
     /// Seconds of each round [default: 10]

@@ -69,12 +69,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     generate.args(["run", "--package", "xtask", "--", "generate"]);
     workspace::run(&mut generate, "the generated files are not up to date: run `make generate`")?;
     println!("\nNext:");
+    let tests = format!("cargo xtask test --only tools,tests --filter 'package({package})'");
     for (command, what) in [
-        (&*format!("cargo nextest run --package {package}"), "its tests, with a real API server"),
-        ("UPDATE_SNAPSHOTS=1 cargo test --package chart snapshot::", "the chart's snapshots, with the operator"),
+        ("UPDATE_SNAPSHOTS=1 cargo test --package chart snapshot::", "first: writes the snapshots that tests compare"),
+        (&*tests, "the tests of the operator, with a real API server"),
         ("make test", "everything"),
     ] {
-        println!("  {command:<62}  # {what}");
+        println!("  {command:<72}  # {what}");
     }
     Ok(ExitCode::SUCCESS)
 }

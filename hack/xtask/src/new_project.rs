@@ -224,6 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn crates_of_the_tutorial_are_as_a_project_names_them() {
+        let page = include_str!("../../../docs/book/src/second-part.md");
+        let ours = fs::read_to_string(workspace::root().join("Cargo.toml")).expect("the manifest");
+        for name in ["cluster", "fault-plan", "fault-proxy"] {
+            let rest = ours.lines().find_map(|line| line.strip_prefix(&format!("{name} = {{ path = \"")));
+            let line = Source::Checkout.dependency(name, rest.expect("a dependency")).expect("a line");
+            let line = line.replace(&workspace::root().display().to_string(), "/src/operators");
+            assert!(page.contains(&format!("\n{line}")), "{line}");
+            assert!(page.contains(&format!("\n{name}.workspace = true\n")), "{name}");
+        }
+    }
+
+    #[test]
     fn profiles_name_packages_of_the_project_alone() {
         let manifest = "[profile.dev.package]\n# both\na = { opt-level = 1 }\nb = { opt-level = 2 } # C\n# other\nx = { opt-level = 1 }\n\
                         y = { opt-level = 1 }\n# one\nx = { opt-level = 3 }\nb = { opt-level = 3 }\n# none\ny = { opt-level = 3 }\n\n\

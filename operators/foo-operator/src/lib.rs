@@ -1,7 +1,7 @@
 //! Kubernetes' own sample controller, the smallest operator of this repository: it keeps one Deployment of nginx for each Foo.
 //!
-//! Reading order: `controller` (the reconciler) → [`api`] (the custom resource) → [`desired`] (its Deployment) → [`status`] (its
-//! status) → `operator` (the registration).
+//! Reading order: [`api`] (the custom resource) → [`desired`] (its Deployment) → [`status`] (its status) → `controller` (the
+//! reconciler) → `operator` (the registration).
 
 pub mod api;
 mod controller;

@@ -1,8 +1,8 @@
 //! Runs an image in a number of pods, with an address, safe defaults, and clear messages when it does not run.
 //!
-//! Reading order: `controller` (the reconciler) → [`api`] (the custom resource) → [`desired`] (its children) → [`status`] (its
-//! status) → [`rollback`] (what runs instead of a release that does not become available) → [`validation`] (warnings about unwise
-//! settings) → `operator` (the registration).
+//! Reading order: [`api`] (the custom resource) → [`desired`] (its children) → [`status`] (its status) → `controller` (the
+//! reconciler) → [`rollback`] (what runs instead of a release that does not become available) → [`validation`] (warnings about
+//! unwise settings) → `operator` (the registration).
 
 pub mod api;
 mod controller;

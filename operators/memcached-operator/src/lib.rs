@@ -1,7 +1,7 @@
 //! Independent memcached servers behind one headless Service.
 //!
-//! Reading order: `controller` (the reconciler) → [`api`] (the custom resource) → [`desired`] (its children) → [`status`] (its
-//! status) → [`validation`] and [`command_line`] (the rules of memcached itself) → [`secrets`] (the Secrets that the custom
+//! Reading order: [`api`] (the custom resource) → [`desired`] (its children) → [`status`] (its status) → `controller` (the
+//! reconciler) → [`validation`] and [`command_line`] (the rules of memcached itself) → [`secrets`] (the Secrets that the custom
 //! resource names) → `generated` and `pki` (those that the operator makes) → `operator` (the registration).
 
 pub mod api;

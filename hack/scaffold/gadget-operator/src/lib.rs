@@ -1,7 +1,7 @@
 //! Keeps one `ConfigMap` for each [`Gadget`].
 //!
-//! Reading order: `controller` (the reconciler) → [`api`] (the custom resource) → [`desired`] (its `ConfigMap`) → [`status`] (its
-//! status) → `operator` (the registration).
+//! Reading order: [`api`] (the custom resource) → [`desired`] (its `ConfigMap`) → [`status`] (its status) → `controller` (the
+//! reconciler) → `operator` (the registration).
 
 pub mod api;
 mod controller;

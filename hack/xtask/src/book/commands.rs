@@ -22,6 +22,8 @@ struct Known {
     plugin: Command,
     /// The targets of the Makefile.
     targets: BTreeSet<String>,
+    /// The packages of the workspace.
+    packages: BTreeSet<String>,
     /// The paths of the chart's values, such as `webhooks.enabled`.
     values: BTreeSet<String>,
     /// The JSON schema of the values.
@@ -47,6 +49,7 @@ pub(crate) fn unknown(
         manager: manager::command(controller_manager::OPERATORS),
         plugin: kubectl_operators::command(),
         targets: makefile.lines().filter_map(target).map(str::to_owned).collect(),
+        packages: files.iter().filter_map(package).map(str::to_owned).collect(),
         values: chart::document::paths()?.into_iter().collect(),
         schema: serde_json::from_str(&chart::document::values_schema()?)?,
     };
@@ -67,6 +70,13 @@ fn target(line: &str) -> Option<&str> {
     is_name.then_some(name)
 }
 
+/// The package of a manifest in the workspace. A folder with a workspace of its own has none.
+fn package(manifest: &File) -> Option<&str> {
+    let is_other = manifest.name() != "Cargo.toml" || manifest.text.lines().any(|line| line.trim() == "[workspace]");
+    let (_, section) = manifest.text.split_once("[package]").filter(|_| !is_other)?;
+    section.lines().find_map(|line| line.strip_prefix("name = "))?.split('"').nth(1)
+}
+
 impl Known {
     fn check(&self, command: &str) -> Result<(), String> {
         // What a shell cannot divide into words is text.
@@ -77,6 +87,7 @@ impl Known {
         match words.as_slice() {
             ["make", targets @ ..] => self.make(targets),
             ["cargo", "xtask", ..] => parse(&self.xtask, &words[1..]),
+            ["cargo", arguments @ ..] => self.cargo(arguments),
             ["controller-manager", flags @ ..]
                 if flags.first().is_some_and(|it| it.starts_with("--") && !is_of_all(it)) =>
             {
@@ -92,6 +103,14 @@ impl Known {
     fn make(&self, targets: &[&str]) -> Result<(), String> {
         let unknown = targets.iter().find(|word| !word.contains('=') && !self.targets.contains(**word));
         unknown.map_or(Ok(()), |unknown| Err(format!("the Makefile has no target \"{unknown}\"")))
+    }
+
+    /// Whether the packages after `-p` exist. The tutorial writes `--package` for the crate of a project of its own.
+    fn cargo(&self, arguments: &[&str]) -> Result<(), String> {
+        let own = arguments.split(|word| *word == "--").next().unwrap_or_default(); // the others are those of the program
+        let mut named = own.windows(2).filter(|pair| pair[0] == "-p").map(|pair| pair[1]);
+        let unknown = named.find(|name| !name.contains('$') && !self.packages.contains(*name));
+        unknown.map_or(Ok(()), |unknown| Err(format!("the workspace has no package \"{unknown}\"")))
     }
 
     fn helm(&self, words: &[&str]) -> Result<(), String> {
@@ -234,7 +253,11 @@ mod tests {
     fn found(page: &str) -> Vec<String> {
         let page = File { path: "docs/book/src/page.md".to_owned(), text: page.to_owned() };
         let makefile = File { path: "Makefile".to_owned(), text: ".PHONY: demo\ndemo: ## Try\n\ttrue\n".to_owned() };
-        check(&[&page], &[makefile]).unwrap()
+        let manifest = |path: &str, text: &str| File { path: format!("{path}/Cargo.toml"), text: text.to_owned() };
+        let ours =
+            manifest("shared/manager", "[package]\nname = \"operators-manager\"\n\n[[bin]]\nname = \"manager\"\n");
+        let other = manifest("hack/leader-race", "[package]\nname = \"leader-race\"\n\n[workspace]\n");
+        check(&[&page], &[makefile, ours, other]).unwrap()
     }
 
     #[test]
@@ -243,6 +266,18 @@ mod tests {
                     ```console\n$ IMG=x make demo | tail   # a comment\nmake nothing\n$ helm install o charts/operators \\\n\
                     \x20   --set image.tag=v1,operators.foo.enabled=true,replicas=2\n```\n`kubectl operators pause` `ls`\n";
         assert_eq!(found(page), Vec::<String>::new());
+    }
+
+    #[test]
+    fn missing_packages_are_found() {
+        let known = "`cargo run -p operators-manager --example minimal -- crds` `cargo build --workspace`\n\
+                     ```sh\nSEED=1 cargo test -p operators-manager x | tail\ncargo run -p $NAME -- -p x\n\
+                     cargo run --package note-operator\n```\n";
+        assert_eq!(found(known), Vec::<String>::new());
+        for wrong in ["run -p manager", "nextest run -p leader-race", "test -p operators-manager -p gone"] {
+            let found = found(&format!("`cargo {wrong}`"));
+            assert!(found.len() == 1 && found[0].contains("has no package"), "{wrong}: {found:?}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use controller_manager::OPERATORS;
 use serde::Deserialize;
 
 use super::{Files, events, fields};
+use crate::tidy::rust::names;
 use crate::workspace::{self, File};
 
 /// The folder that contains only generated pages.
@@ -91,7 +92,9 @@ fn problems(files: &[File]) -> Vec<Reason> {
         let of_program = file.path.starts_with("shared/") || file.path.starts_with("operators/");
         of_program && file.is("rs") && file.path.contains("/src/") && !file.path.contains("tests")
     };
-    let mut reasons: Vec<Reason> = files.iter().filter(is_code).flat_map(reasons_in).collect();
+    let code: Vec<&File> = files.iter().filter(is_code).collect();
+    let mut reasons: Vec<Reason> =
+        code.iter().flat_map(|file| reasons_in(file, |constant| reporter(&file.path, constant, &code))).collect();
     reasons.sort_by(|one, other| one.name.cmp(&other.name));
     reasons
 }
@@ -114,7 +117,7 @@ pub(super) struct Reason {
     pub(super) name: String,
     pub(super) event: Option<String>,
     pub(super) meaning: String,
-    /// The operator that reports it; all of them if it is a kind of the runtime.
+    /// Who reports it, see [`reporter`].
     pub(super) crate_: String,
 }
 
@@ -124,8 +127,20 @@ pub(super) fn emitter(path: &str) -> &str {
     operator.map_or("all operators", |(name, _)| name)
 }
 
-/// The constants of type `ProblemKind` in this file. Each has its reason as the first string.
-fn reasons_in(file: &File) -> Vec<Reason> {
+/// Who reports the problem of this constant in the file at `path`: one operator, or all if the runtime itself reports it. Else only the
+/// code about pods reports it, which operators with pods share. `code` is that of all programs.
+fn reporter<'a>(path: &'a str, constant: &str, code: &[&File]) -> &'a str {
+    let kind = format!("ProblemKind::{constant}");
+    let is_of_the_runtime = |file: &&File| file.path.starts_with("shared/manager/") && names(&file.text, &kind);
+    if path.starts_with("shared/workloads/") && !code.iter().any(is_of_the_runtime) {
+        "operators with pods"
+    } else {
+        emitter(path)
+    }
+}
+
+/// The constants of type `ProblemKind` in this file. Each has its reason as the first string. `reporter` says who reports a constant.
+fn reasons_in<'a>(file: &File, reporter: impl Fn(&str) -> &'a str) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let mut meaning: Vec<&str> = Vec::new();
     for (n, line) in file.text.lines().enumerate() {
@@ -141,11 +156,13 @@ fn reasons_in(file: &File) -> Vec<Reason> {
             let name = statement.split('"').nth(1).unwrap_or_default();
             let event = event.or_else(|| statement.contains("invalid(\"").then_some(name));
             if !name.is_empty() && statement.contains("(\"") && file.text.contains("ProblemKind") {
+                let constant =
+                    line.split_once("const ").and_then(|(_, rest)| rest.split(':').next()).unwrap_or_default();
                 reasons.push(Reason {
                     name: name.to_owned(),
                     event: event.map(str::to_owned),
                     meaning: meaning.join(" "),
-                    crate_: emitter(&file.path).to_owned(),
+                    crate_: reporter(constant).to_owned(),
                 });
             }
         }
@@ -326,9 +343,21 @@ mod tests {
             crate_: "foo".to_owned(),
         };
         assert_eq!(
-            reasons_in(&file),
+            reasons_in(&file, |_| "foo"),
             [reason("Late", "IsLate", "Runs are late. Really."), reason("Bad", "Bad", "Wrong.")]
         );
+    }
+
+    #[test]
+    fn problem_of_pods_is_not_one_of_all_operators() {
+        let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
+        let runtime = file("shared/manager/src/context/apply.rs", "ProblemKind::QUOTA_EXCEEDED, ProblemKind::CRASHES");
+        let pods = file("shared/workloads/src/pods.rs", "ProblemKind::CRASH");
+        let reporter = |path: &str, constant: &str| reporter(path, constant, &[&runtime, &pods]).to_owned();
+        assert_eq!(reporter("shared/workloads/src/problem.rs", "QUOTA_EXCEEDED"), "all operators");
+        assert_eq!(reporter("shared/workloads/src/problem.rs", "CRASH"), "operators with pods");
+        assert_eq!(reporter("shared/manager/src/conditions.rs", "WAITING"), "all operators");
+        assert_eq!(reporter("operators/foo-operator/src/status.rs", "LATE"), "foo");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::report::Outcome;
 use crate::scaffold::{Api, Names};
 use crate::{tidy, workspace};
 
-/// The tutorial. Its marked blocks are the commands that write a project, and those after the first change.
+/// The tutorial. Its marked blocks are the commands that write a project, that which makes the first change, and those that check it.
 const TUTORIAL: &str = include_str!("../../../../docs/book/src/new-project.md");
 const MARK: &str = "<!-- tested by: hack/xtask/src/test/scaffold.rs check -->\n```sh\n";
 
@@ -43,10 +43,22 @@ fn make(target: &str) -> Command {
     make
 }
 
+fn shell(script: &str) -> Command {
+    let mut shell = workspace::command("sh");
+    shell.args(["-euc", script]);
+    shell
+}
+
 /// The commands in the marked blocks of the tutorial.
 fn documented() -> Vec<Vec<&'static str>> {
     let blocks = TUTORIAL.split(MARK).skip(1).filter_map(|rest| rest.split("```").next());
     blocks.map(|block| block.lines().collect()).collect()
+}
+
+/// A command of the tutorial with the names of this project, and with the variable `CHECKOUT` in place of the tutorial's checkout.
+fn for_this_project(command: &str) -> String {
+    let kind = command.replace("/Gadget/Note/", &format!("/Gadget/{KIND}/"));
+    kind.replace("/gadget/note/", &format!("/gadget/{NAME}/")).replace("../operators/", "\"$CHECKOUT\"/")
 }
 
 fn remove(folder: &Path) -> Result<()> {
@@ -65,10 +77,16 @@ pub(super) fn check() -> Result<Outcome> {
     let broken = tidy::broken_links(&workspace::files_in(&folder)?);
     ensure!(broken.is_empty(), "links of the new project lead nowhere:\n{}", broken.join("\n"));
     run("generated files of the new project", &mut make("check-generated"))?;
-    eprintln!("the first change of the tutorial");
-    names.change(&folder)?;
-    for command in documented().pop().unwrap_or_default() {
-        run(command, workspace::command("sh").args(["-euc", command]))?;
+    let blocks: Option<[Vec<&str>; 3]> = documented().try_into().ok();
+    let [_, change, checks] = blocks.context("the tutorial has other blocks of commands than this check expects")?;
+    for command in change {
+        let mut shell = shell(&for_this_project(command));
+        shell.env("CHECKOUT", workspace::root());
+        shell.env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(&folder)); // not in the repository around the folder
+        run(command, &mut shell)?;
+    }
+    for command in checks {
+        run(command, &mut shell(command))?;
     }
     Ok(Outcome::Passed)
 }
@@ -191,9 +209,14 @@ mod tests {
     #[test]
     fn tutorial_writes_a_project_and_checks_its_change() {
         let documented = super::documented();
-        let [write, change] = documented.as_slice() else { panic!("{documented:?}") };
+        let [write, change, checks] = documented.as_slice() else { panic!("{documented:?}") };
         assert!(write[0].starts_with("cargo xtask new-project "), "{write:?}");
-        assert_eq!(*change, ["make generate", "make test"]);
+        let [change] = change.as_slice() else { panic!("{change:?}") };
+        let expected = format!(
+            "sed 's/Gadget/{KIND}/g; s/gadget/{NAME}/g' \"$CHECKOUT\"/hack/scaffold/first-change.patch | git apply"
+        );
+        assert_eq!(super::for_this_project(change), expected);
+        assert_eq!(*checks, ["make generate", "make test"]);
     }
 
     #[test]

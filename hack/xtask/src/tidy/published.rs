@@ -28,21 +28,21 @@ const README: &str = "#[doc = include_str!(\"../README.md\")]";
 
 pub(super) fn metadata(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in crates(files).filter(|file| is_published(file)) {
-        let package = file.text.split("\n[").next().unwrap_or_default();
+    for manifest in crates(files).filter(|file| is_published(file)) {
+        let package = manifest.text.split("\n[").next().unwrap_or_default();
         for (line, why) in LINES.iter().filter(|(line, _)| !package.lines().any(|it| it.starts_with(line))) {
             let advice = format!(
                 "add `{line}`, because {why}; or `publish.workspace = true` if no other project needs the crate"
             );
-            findings.push(Finding::in_file(&file.path, advice));
+            findings.push(Finding::in_file(&manifest.path, advice));
         }
-        if !package.contains(&format!("name = \"{PREFIX}{}\"", name(file))) {
+        if !package.contains(&format!("name = \"{PREFIX}{}\"", name(manifest))) {
             findings.push(Finding::in_file(
-                &file.path,
-                format!("name the package {PREFIX}{}: shorter names are taken", name(file)),
+                &manifest.path,
+                format!("name the package {PREFIX}{}: shorter names are taken", name(manifest)),
             ));
         }
-        let [readme, library] = ["README.md", "src/lib.rs"].map(|path| format!("{}/{path}", file.folder()));
+        let [readme, library] = ["README.md", "src/lib.rs"].map(|path| format!("{}/{path}", manifest.folder()));
         let library_has = |line: &str| {
             let library = files.iter().find(|file| file.path == library);
             library.is_some_and(|file| file.text.lines().any(|it| it == line))
@@ -50,10 +50,18 @@ pub(super) fn metadata(files: &[File]) -> Vec<Finding> {
         match files.iter().find(|file| file.path == readme) {
             None => {
                 let advice = "write README.md beside it: what the crate is, and an example";
-                findings.push(Finding::in_file(&file.path, advice));
+                findings.push(Finding::in_file(&manifest.path, advice));
             }
             Some(file) if !has_example(file, files) => {
                 findings.push(Finding::in_file(&readme, "add an example in a block of rust: users begin with it"));
+            }
+            Some(file) if !file.text.contains(&format!("`{PREFIX}{}`", name(manifest))) => {
+                let advice = format!("name the package, `{PREFIX}{}`: users depend on it by this name", name(manifest));
+                findings.push(Finding::in_file(&readme, advice));
+            }
+            Some(file) if has_relative_link(file) => {
+                let advice = "name the file in place of a link to it: the page in a registry has no other file";
+                findings.push(Finding::in_file(&readme, advice));
             }
             Some(readme) if readme.text.contains("```rust") && !library_has(README) => {
                 let advice = format!("add `{README}` to an item for doctest: the examples of the README must compile");
@@ -76,6 +84,11 @@ fn has_example(readme: &File, files: &[File]) -> bool {
     let program = format!("{}/src/main.rs", readme.folder());
     let is_program = files.iter().any(|file| file.path == program);
     readme.text.contains("```rust") || (is_program && readme.text.contains("```console"))
+}
+
+/// Whether the document links to another file beside it. A link within the document begins with `#`.
+fn has_relative_link(file: &File) -> bool {
+    file.text.split("](").skip(1).any(|target| !target.starts_with('#') && !target.starts_with("https://"))
 }
 
 /// A registry has no paths: each crate that a published one depends on must be published too, under the version of the release.
@@ -225,7 +238,10 @@ mod tests {
         let files = [
             ("Cargo.toml", root),
             ("shared/queue/Cargo.toml", queue),
-            ("shared/queue/README.md", "# queue\n\n```rust\nqueue::add();\n```\n"),
+            (
+                "shared/queue/README.md",
+                "# queue\n\n[`operators-queue`](https://x.org)\n\n```rust\nqueue::add();\n```\n",
+            ),
             ("shared/queue/src/lib.rs", LIBRARY),
             ("shared/own/Cargo.toml", OWN),
             ("rust-toolchain.toml", "[toolchain]\nchannel = \"1.95.0\"\n"),
@@ -262,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_example_and_one_that_no_test_compiles_are_found() {
+    fn readmes_without_an_example_or_the_name_or_with_relative_links_are_found() {
         let changed = |path: &str, old: &str, new: &str| {
             let mut files = with(QUEUE, ROOT);
             for (_, text) in files.iter_mut().filter(|(it, _)| *it == path) {
@@ -271,6 +287,9 @@ mod tests {
             files
         };
         assert_eq!(all(&changed("shared/queue/src/lib.rs", README, "")), ["shared/queue/src/lib.rs"]);
+        assert_eq!(all(&changed("shared/queue/README.md", "`operators-queue`", "`queue`")), ["shared/queue/README.md"]);
+        assert_eq!(all(&changed("shared/queue/README.md", "https://x.org", "../a.md")), ["shared/queue/README.md"]);
+        assert_eq!(all(&changed("shared/queue/README.md", "https://x.org", "#queue")), Vec::<String>::new());
         let mut program = changed("shared/queue/README.md", "```rust", "```console");
         assert_eq!(all(&program), ["shared/queue/README.md"]);
         program.push(("shared/queue/src/main.rs", "fn main() {}\n".to_owned()));

@@ -90,7 +90,7 @@ fn quoted(text: &str, quote: char) -> usize {
 }
 
 /// Whether the line contains this word, and not only as a part of a longer word.
-pub(super) fn names(line: &str, word: &str) -> bool {
+pub(crate) fn names(line: &str, word: &str) -> bool {
     let in_a_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word)
         .any(|(at, _)| !line[..at].ends_with(in_a_word) && !line[at + word.len()..].starts_with(in_a_word))
