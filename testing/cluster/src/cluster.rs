@@ -2,22 +2,21 @@
 
 use parking_lot::Mutex;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::api::Api;
 use crate::foreign::Foreign;
 use crate::layout::Layout;
 use crate::missing::Unsupported;
 use crate::network::IpFamily;
+use crate::network_namespace::on_thread_in;
 use crate::pki::{self, Authority};
 use crate::progress::{self, Progress};
 use crate::protocol::{Connection, PartState, Reply, Request, Status};
@@ -469,28 +468,6 @@ impl Drop for Cluster {
             let _ = child.wait(); // reaps the ended process
         }
     }
-}
-
-/// Does this work on a thread in the network of this process, or in that of the caller if there is no process.
-fn on_thread_in<T: Send>(process: Option<i32>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    let entered = || -> Result<T> {
-        if let Some(process) = process {
-            enter_network(process)?;
-        }
-        work()
-    };
-    // A thread of its own, because it can never leave the other network again.
-    match std::thread::scope(|scope| scope.spawn(entered).join()) {
-        Ok(done) => done,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
-/// Moves the calling thread into the network of this process for the rest of its life.
-fn enter_network(process: i32) -> Result<()> {
-    let network = File::open(format!("/proc/{process}/ns/net")).context("the process is gone")?;
-    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-        .with_context(|| format!("could not enter the network of process {process}"))
 }
 
 /// A unique name for a cluster.

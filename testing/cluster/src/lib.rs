@@ -28,6 +28,7 @@ mod layout;
 mod list;
 mod missing;
 mod network;
+mod network_namespace;
 mod parts;
 mod pki;
 mod port;

@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,15 +14,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, unmount};
 use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, pivot_root, setrlimit, wait};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::namespaces::{Ip, c_string, end_others, tmpfs};
 use super::{MEMBER_OF, forwarder, runc};
-use crate::cgroups;
 use crate::missing::{bare, require};
 use crate::network::{Family, Node, REGISTRY_PORT};
+use crate::{cgroups, network_namespace};
 
 /// How the daemon runs. It is in the daemon's folder, which has everything that the daemon writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -239,10 +237,7 @@ pub(super) fn forward(pid: i32, from: u16, to: u16) -> Result<()> {
     let _ = rustix::process::setsid(); // fails only if this process already leads a session
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, from))
         .with_context(|| format!("could not listen on port {from}: does another program use it?"))?;
-    let network = File::open(format!("/proc/{pid}/ns/net")).context("the node of kind has ended")?;
-    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-        .context("could not enter the network of the node")?;
-    drop(network);
+    network_namespace::enter(pid)?;
     forwarder::forward(listener, to);
     while Path::new(&format!("/proc/{pid}")).exists() {
         thread::sleep(Duration::from_millis(500));
