@@ -69,6 +69,8 @@ pub enum Access {
 
 /// The prefix of the names of shared clusters.
 const SHARED: &str = "shared-";
+/// The prefix of the names of clusters that tests start for themselves.
+pub(crate) const FRESH: &str = "fresh-";
 /// The number of real nodes of a shared cluster. Two are enough to drain one and to spread pods.
 const SHARED_WORKERS: u8 = 2;
 /// How long a shared cluster without a handle waits before it stops.
@@ -474,5 +476,5 @@ impl Drop for Cluster {
 fn fresh_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let n = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("fresh-{}-{n}-{:x}", std::process::id(), start::now().subsec_nanos())
+    format!("{FRESH}{}-{n}-{:x}", std::process::id(), start::now().subsec_nanos())
 }
