@@ -124,7 +124,8 @@ impl HostState {
         let none = BTreeSet::new();
         let more = counts.flat_map(|(kind, names)| {
             let known = before.found.get(kind).unwrap_or(&none);
-            let others = names.difference(known).filter(move |name| *kind != Residue::Cgroup || !before.is_foreign(name));
+            let others =
+                names.difference(known).filter(move |name| *kind != Residue::Cgroup || !before.is_foreign(name));
             others.map(move |name| format!("{kind:?} {name}"))
         });
         more.collect()
