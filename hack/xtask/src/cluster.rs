@@ -248,7 +248,7 @@ fn status(summary: &Summary) -> ExitCode {
     println!("age         {}", age(summary.age));
     println!("pid         {}", pid(summary));
     println!("kubeconfig  {}", summary.kubeconfig.display());
-    // kind has no folder for logs: its own are beside each other.
+    // The logs about a cluster of kind are beside its other files.
     let logs = if summary.is_kind { summary.folder.clone() } else { summary.folder.join("log") };
     println!("logs        {}", logs.display());
     if let Some(status) = &summary.status {

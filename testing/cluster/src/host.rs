@@ -120,7 +120,9 @@ impl HostState {
 
     /// What this state has more than `before`, a line for each; none if nothing was left behind. Kinds in `kept` do not count.
     pub fn left_since(&self, before: &Self, kept: &[Residue]) -> Vec<String> {
-        let counts = self.found.iter().filter(|(kind, _)| !kept.contains(kind) && !before.unseen.contains_key(kind));
+        // What was hidden before would all look new.
+        let is_new = |kind: &Residue| before.unseen.contains_key(kind) && !self.unseen.contains_key(kind);
+        let counts = self.found.iter().filter(|(kind, _)| !kept.contains(kind) && !is_new(kind));
         let none = BTreeSet::new();
         let more = counts.flat_map(|(kind, names)| {
             let known = before.found.get(kind).unwrap_or(&none);
@@ -129,11 +131,6 @@ impl HostState {
             others.map(move |name| format!("{kind:?} {name}"))
         });
         more.collect()
-    }
-
-    /// Whether this cgroup, or one above it, has had a process that runs beside all clusters.
-    fn is_foreign(&self, cgroup: &str) -> bool {
-        Path::new(cgroup).ancestors().any(|folder| self.foreign.contains(folder))
     }
 
     /// The same for the state some moments from now: as soon as nothing is left, or what is left in the end.
@@ -146,6 +143,11 @@ impl HostState {
             }
             std::thread::sleep(Duration::from_millis(200)); // the kernel still cleans up
         }
+    }
+
+    /// Whether this cgroup, or one above it, has had a process that runs beside all clusters.
+    fn is_foreign(&self, cgroup: &str) -> bool {
+        Path::new(cgroup).ancestors().any(|folder| self.foreign.contains(folder))
     }
 }
 
