@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use cluster::{Access, IpFamily, or_skip};
+use cluster::IpFamily;
 use controller_manager::OPERATORS;
 use installation::{
     MANAGER, MANAGER_NAMESPACE, Mirror,
@@ -49,8 +49,7 @@ fn choose_users(world: &World) {
 
 #[test]
 fn every_container_runs_as_the_user_that_the_cluster_chooses() {
-    let Some(world) = World::drawn(3, installation::fresh_cluster) else { return };
-    let Some(()) = or_skip(world.cluster.require(Access::Machine)) else { return };
+    let Some(world) = World::drawn(3, installation::own_cluster) else { return };
     choose_users(&world);
     world.upgrade(&["--set", "fixedUserIds=false"]);
     let samples = OPERATORS.iter().filter(|operator| ["memcached", "helloapp"].contains(&operator.name()));
@@ -125,8 +124,7 @@ const MIRROR: &str = "mirror.example.com/hub";
 
 #[test]
 fn release_and_its_operands_need_no_registry_but_a_mirror() {
-    let Some(world) = World::drawn(7, installation::fresh_cluster) else { return };
-    let Some(()) = or_skip(world.cluster.require(Access::Machine)) else { return };
+    let Some(world) = World::drawn(7, installation::own_cluster) else { return };
     let mirror = Mirror::start(&world.cluster, MIRROR).unwrap();
     for image in world.images_of_chart() {
         assert!(mirror.add(&image).unwrap(), "{image}");

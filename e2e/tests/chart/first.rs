@@ -1,7 +1,7 @@
 //! The way from the chart and the image of an early commit to the present ones, and back.
 
 use chart::helm::Version;
-use cluster::{Access, or_skip};
+use cluster::or_skip;
 use installation::first_release;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -47,8 +47,7 @@ fn first_release_is_upgraded_to_this_one_and_back_without_a_loss() {
     if std::env::var_os("FIRST_RELEASE").is_none() {
         return skip::unasked("this test builds the programs of an early commit; FIRST_RELEASE=all runs it");
     }
-    let Some(world) = World::new(Version::Four) else { return };
-    let Some(()) = or_skip(world.cluster.require(Access::Machine)) else { return };
+    let Some(world) = World::on(installation::own_cluster, Version::Four) else { return };
     let folder = TempDir::new().unwrap();
     let Some((first, image)) = or_skip(first_release(folder.path())) else { return };
     let (repository, digest) = image.split_once('@').unwrap();

@@ -52,7 +52,8 @@ impl World {
         Self::on(start, Version::Four)
     }
 
-    fn on(start: impl FnOnce() -> anyhow::Result<Cluster>, version: Version) -> Option<Self> {
+    /// Like [`Self::new`], on the cluster that `start` starts.
+    pub(crate) fn on(start: impl FnOnce() -> anyhow::Result<Cluster>, version: Version) -> Option<Self> {
         let cluster = or_skip(start())?;
         installation::make_namespace(&cluster).unwrap();
         let mut values = installation::values(&installation::image_for(&cluster).unwrap()).unwrap();

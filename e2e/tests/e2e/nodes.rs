@@ -8,6 +8,7 @@ use chart::helm::succeeded;
 use cluster::{Access, Cluster};
 use crontab_operator::CronTab;
 use flightticket_operator::FlightTicket;
+use helloapp_operator::HelloApp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt, api::DeleteParams};
 use manager_testing::World;
@@ -23,6 +24,8 @@ use timeline::Timeline;
 const MEMCACHED: &str = include_str!("../../../operators/memcached-operator/samples/cache_v1_memcached.yaml");
 const TICKET: &str = include_str!("../../../operators/flightticket-operator/samples/flights_v1_flightticket.yaml");
 const HELLO: &str = include_str!("../../../operators/helloapp-operator/samples/apps_v1_helloapp.yaml");
+/// The label of the app's pods.
+const APP: &str = "app.kubernetes.io/instance=helloapp-sample";
 /// The node that fails.
 const SECOND: &str = "node2";
 /// How long a node may be silent. A kubelet reports every 5 s, and a loaded machine delays it.
@@ -47,7 +50,7 @@ async fn spread_constraint_of_an_app_divides_its_pods_among_the_workers() {
     app["spec"]["topologySpreadConstraints"] = json!([constraint]);
     world.apply(&app.to_string()).await;
     app_is_ready(&world, "helloapp-sample").await;
-    let pods = world.ready_pods("app.kubernetes.io/instance=helloapp-sample").await;
+    let pods = world.ready_pods(APP).await;
     let node = |pod: &Pod| pod.spec.as_ref().and_then(|it| it.node_name.clone()).expect("a node");
     let mut numbers = BTreeMap::<String, usize>::new();
     for pod in &pods {
@@ -66,22 +69,23 @@ async fn pods_of_a_silent_or_deleted_node_are_replaced_and_nothing_is_booked_twi
     timeline.note("everything runs");
     let booking = booked(&world, 2).await;
 
-    let lost = pods_on_second_node(&world).await;
+    let (lost, first) = (pods_on_second_node(&world).await, leader(&world).await);
     part(&world, |cluster| cluster.pause_part(SECOND)).await;
-    timeline.note("node2 stops answering");
+    timeline.note("node2 stops answering, and with it the leader");
+    let another = async || Some(leader(&world).await).filter(|it| *it != first);
+    let second = world.within(4 * PATIENCE, "another manager leads", another).await;
+    timeline.note("another manager leads");
     endpoints_are_gone(&world, &lost, 4 * PATIENCE).await;
     timeline.note("the Memcached does not list the endpoints of silent pods any more");
     cache_is_ready(&world, 3, &lost).await;
-    world
-        .within(4 * PATIENCE, "the app has a pod on the other node", async || {
-            let pods = world.ready_pods("app.kubernetes.io/instance=helloapp-sample").await;
-            pods.iter().any(|pod| !lost.contains_key(&pod.name_any())).then_some(())
-        })
-        .await;
+    app_is_elsewhere(&world, 1, &lost, 4 * PATIENCE).await;
     timeline.note("the cache and the app are ready again");
+    let success = last_success(&world).await;
     world.patch::<FlightTicket>("my-flight-ticket", json!({"spec": {"number": 3}})).await;
     assert_eq!(booked(&world, 3).await, booking, "the booking was replaced");
     timeline.note("the ticket is modified");
+    succeeded_after(&world, success.as_ref()).await;
+    timeline.note("a later run of the CronTab has succeeded");
 
     part(&world, |cluster| cluster.resume_part(SECOND)).await;
     timeline.note("node2 answers again");
@@ -93,10 +97,12 @@ async fn pods_of_a_silent_or_deleted_node_are_replaced_and_nothing_is_booked_twi
         })
         .await;
     wait_for_two_managers(&world).await;
+    assert_eq!(leader(&world).await, second, "the manager that was silent must not lead");
 
     kubectl(&world, &["cordon", "node1"]).await;
     world.patch::<Memcached>("memcached-sample", json!({"spec": {"size": 5}})).await;
     cache_is_ready(&world, 5, &lost).await;
+    release_app_on_second_node(&world).await;
     kubectl(&world, &["uncordon", "node1"]).await;
     let (lost, success) = (pods_on_second_node(&world).await, last_success(&world).await);
     part(&world, |cluster| cluster.stop_part(SECOND)).await;
@@ -106,9 +112,11 @@ async fn pods_of_a_silent_or_deleted_node_are_replaced_and_nothing_is_booked_twi
     timeline.note("the Memcached does not list the endpoints of the deleted node any more");
     cache_is_ready(&world, 5, &lost).await;
     timeline.note("the cache is ready again");
-
-    let succeeded_since = async || last_success(&world).await.filter(|it| Some(it) != success.as_ref()).map(drop);
-    world.within(Duration::from_mins(3), "a later run of the CronTab succeeds", succeeded_since).await;
+    app_is_elsewhere(&world, 2, &lost, COLLECTION).await;
+    let app = app_is_ready(&world, "helloapp-sample").await;
+    assert_eq!(app.status.expect("a status").rolled_back, None, "the failed node took its pods");
+    timeline.note("the app is ready again, with its new release");
+    succeeded_after(&world, success.as_ref()).await;
     timeline.note("a later run of the CronTab has succeeded");
 
     part(&world, |cluster| cluster.start_part(SECOND)).await;
@@ -127,26 +135,73 @@ async fn install_on_first_node(world: &World) {
     kubectl(world, &["uncordon", SECOND]).await;
 }
 
-/// Creates an object of each kind, while pods can start only on the node that will fail, and replaces a manager there. The last
-/// pod of the cache can also start on the other node.
+/// Creates an object of each kind, while pods can start only on the node that will fail, and lets a manager there lead. The last pod of
+/// the cache can also start on the other node.
 async fn create_on_second_node(world: &World) {
     kubectl(world, &["cordon", "node1"]).await;
-    let managers: Api<Pod> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
-    managers.delete(&leader(world).await, &DeleteParams::default()).await.expect("deleted");
+    delete_leader(world).await;
     wait_for_two_managers(world).await;
     let crontab = json!({
         "apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": "minutely"},
         "spec": {"cronSpec": "* * * * *", "image": "docker.io/library/busybox:1.36", "runAsUser": 65532, "command": ["date"]},
     });
-    for object in [&MEMCACHED.replace("size: 3", "size: 2"), HELLO, TICKET, &crontab.to_string()] {
+    let app = format!("{HELLO}  rollback: OnStall\n");
+    for object in [MEMCACHED.replace("size: 3", "size: 2").as_str(), &app, TICKET, &crontab.to_string()] {
         world.until("the API server accepts the object", async || world.try_apply(object).await.ok()).await;
     }
     cache_is_ready(world, 2, &Lost::new()).await;
     app_is_ready(world, "helloapp-sample").await;
     booked(world, 2).await;
+    // Either of the two managers has succeeded the deleted one.
+    if !leads_on_second_node(world).await {
+        kubectl(world, &["cordon", SECOND]).await; // so that no new pod can lead
+        delete_leader(world).await;
+        let leads = async || leads_on_second_node(world).await.then_some(());
+        world.within(4 * PATIENCE, "the manager on the node that will fail leads", leads).await;
+    }
     kubectl(world, &["uncordon", "node1"]).await;
+    wait_for_two_managers(world).await;
+    kubectl(world, &["uncordon", SECOND]).await;
     world.patch::<Memcached>("memcached-sample", json!({"spec": {"size": 3}})).await;
     cache_is_ready(world, 3, &Lost::new()).await;
+    assert!(leads_on_second_node(world).await, "the leader has changed");
+}
+
+async fn delete_leader(world: &World) {
+    managers(world).delete(&leader(world).await, &DeleteParams::default()).await.expect("deleted");
+}
+
+/// Whether the manager that leads is on the node that fails.
+async fn leads_on_second_node(world: &World) -> bool {
+    let pod = managers(world).get_opt(&leader(world).await).await.expect("the API server answers");
+    pod.and_then(|pod| pod.spec).and_then(|spec| spec.node_name).is_some_and(|node| node == SECOND)
+}
+
+fn managers(world: &World) -> Api<Pod> {
+    Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE)
+}
+
+/// Gives the app a second pod and a new release, while pods can start only on the node that will fail. Returns when two of its pods run
+/// there, mostly in the middle of the rollout: a new pod is available only after 10 s.
+async fn release_app_on_second_node(world: &World) {
+    let change = json!({"spec": {"size": 2, "env": [{"name": "RELEASE", "value": "2"}]}});
+    world.patch::<HelloApp>("helloapp-sample", change).await;
+    world
+        .within(4 * PATIENCE, "two pods of the app run on the node that will fail", async || {
+            let pods = world.ready_pods(APP).await;
+            (pods.iter().filter(|pod| is_on_second_node(pod)).count() == 2).then_some(())
+        })
+        .await;
+}
+
+/// Waits until the ready pods of the app are this number, and none of them is lost.
+async fn app_is_elsewhere(world: &World, size: usize, lost: &Lost, limit: Duration) {
+    world
+        .within(limit, &format!("the app has {size} pods on the other node"), async || {
+            let pods = world.ready_pods(APP).await;
+            (pods.len() == size && !pods.iter().any(|pod| lost.contains_key(&pod.name_any()))).then_some(())
+        })
+        .await;
 }
 
 /// Waits until the Memcached is ready with this number of nodes, none of which is in `lost`.
@@ -188,6 +243,12 @@ async fn node_is_ready(world: &World) {
         .await;
 }
 
+/// Waits until a run of the CronTab succeeds later than this one.
+async fn succeeded_after(world: &World, earlier: Option<&Value>) {
+    let later = async || last_success(world).await.filter(|it| Some(it) != earlier).map(drop);
+    world.within(Duration::from_mins(3), "a later run of the CronTab succeeds", later).await;
+}
+
 async fn last_success(world: &World) -> Option<Value> {
     Some(json!(world.get::<CronTab>("minutely").await?.status?.last_successful_time?))
 }
@@ -206,11 +267,15 @@ async fn endpoints_are_gone(world: &World, lost: &Lost, limit: Duration) {
 
 async fn pods_on_second_node(world: &World) -> Lost {
     let pods: Vec<Pod> = world.list().await;
-    let on_second = |pod: &Pod| pod.spec.as_ref().is_some_and(|it| it.node_name.as_deref() == Some(SECOND));
     let address = |pod: &Pod| pod.status.as_ref().and_then(|it| it.pod_ip.clone()).unwrap_or_default();
-    let lost: Lost = pods.iter().filter(|pod| on_second(pod)).map(|pod| (pod.name_any(), address(pod))).collect();
+    let lost = pods.iter().filter(|pod| is_on_second_node(pod)).map(|pod| (pod.name_any(), address(pod)));
+    let lost: Lost = lost.collect();
     assert!(lost.keys().filter(|name| name.starts_with("memcached")).count() >= 2, "{lost:?}");
     lost
+}
+
+fn is_on_second_node(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|it| it.node_name.as_deref() == Some(SECOND))
 }
 
 async fn part(world: &World, change: fn(&Cluster) -> anyhow::Result<()>) {

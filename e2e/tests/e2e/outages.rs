@@ -129,6 +129,8 @@ async fn worker_drain_evicts_one_pod_at_a_time() {
 }
 
 /// The name of the pod that leads.
+///
+/// A pod that is being deleted may lead until it ends.
 pub(crate) async fn leader(world: &World) -> String {
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), installation::MANAGER_NAMESPACE);
     let identity =
@@ -142,9 +144,11 @@ pub(crate) async fn wait_for_two_managers(world: &World) {
     let of_managers = ListParams::default().labels("app.kubernetes.io/component=controller-manager");
     let are_ready = async || {
         let pods = pods.list(&of_managers).await.ok()?.items;
+        // A deleted pod is ready for some seconds more.
         let is_ready = |pod: &Pod| {
             let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True")
+            pod.metadata.deletion_timestamp.is_none()
+                && conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True")
         };
         (pods.len() == 2 && pods.iter().all(is_ready)).then_some(())
     };

@@ -73,7 +73,7 @@ enum Command {
     Down {
         #[command(flatten)]
         name: Name,
-        /// Stop all clusters of this user, also those that tests share
+        /// Stop all clusters of this user, also those that tests share, and those of kind
         #[arg(long, conflicts_with = "name")]
         all: bool,
     },
@@ -248,7 +248,9 @@ fn status(summary: &Summary) -> ExitCode {
     println!("age         {}", age(summary.age));
     println!("pid         {}", pid(summary));
     println!("kubeconfig  {}", summary.kubeconfig.display());
-    println!("logs        {}", summary.folder.join("log").display());
+    // The logs about a cluster of kind are beside its other files.
+    let logs = if summary.is_kind { summary.folder.clone() } else { summary.folder.join("log") };
+    println!("logs        {}", logs.display());
     if let Some(status) = &summary.status {
         println!("users       {}", status.users.saturating_sub(1)); // without this command's own connection
         println!();
@@ -264,7 +266,8 @@ fn status(summary: &Summary) -> ExitCode {
 fn list(summaries: &[Summary]) {
     let rows = summaries.iter().map(|summary| {
         let kubeconfig = summary.kubeconfig.display().to_string();
-        let (nodes, version) = (summary.nodes.to_string(), summary.version.clone());
+        let nodes = if summary.is_kind { "kind".to_owned() } else { summary.nodes.to_string() };
+        let version = summary.version.clone();
         vec![summary.name.clone(), state(summary), nodes, version, age(summary.age), pid(summary), kubeconfig]
     });
     table(["NAME", "STATE", "NODES", "KUBERNETES", "AGE", "PID", "KUBECONFIG"], rows.collect());
@@ -347,6 +350,8 @@ fn check_version(wanted: Option<&str>) -> Result<()> {
 
 fn state(summary: &Summary) -> String {
     match summary.status.as_ref().map(|status| &status.phase) {
+        None if summary.is_kind && summary.ready => "ready".into(),
+        None if summary.is_kind => "not answering".into(),
         None => "crashed".into(),
         Some(Phase::Starting(what)) => format!("starting: waiting for {what}"),
         Some(Phase::Failed(why)) => format!("failed: {why}"),
@@ -370,6 +375,7 @@ fn part_state(state: PartState) -> &'static str {
 /// The kind of nodes; with real ones, also their number and their addresses.
 fn nodes(summary: &Summary) -> String {
     match summary.workers {
+        _ if summary.is_kind => format!("kind ({} beside the control plane)", summary.workers),
         0 => summary.nodes.to_string(),
         workers => format!("{} ({workers}, {})", summary.nodes, summary.ip_family),
     }
@@ -407,6 +413,29 @@ mod tests {
     fn age_is_shown_in_one_unit() {
         let ages = [5, 300, 10_000, 200_000].map(|seconds| age(Duration::from_secs(seconds)));
         assert_eq!(ages, ["5s", "5m", "2h", "2d"]);
+    }
+
+    #[test]
+    fn cluster_of_kind_without_a_supervisor_has_not_crashed() {
+        let mut summary = Summary {
+            name: "dev".to_owned(),
+            nodes: Nodes::Real,
+            is_kind: false,
+            workers: 2,
+            ip_family: IpFamily::default(),
+            version: "v1.37.0".to_owned(),
+            age: Duration::ZERO,
+            kubeconfig: "/state/dev/kubeconfig".into(),
+            folder: "/state/dev".into(),
+            pid: None,
+            status: None,
+            ready: false,
+        };
+        assert_eq!(state(&summary), "crashed");
+        summary.is_kind = true;
+        assert_eq!([state(&summary), nodes(&summary)], ["not answering", "kind (2 beside the control plane)"]);
+        summary.ready = true;
+        assert_eq!(state(&summary), "ready");
     }
 
     #[test]

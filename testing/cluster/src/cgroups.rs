@@ -102,7 +102,8 @@ pub(crate) fn existing(name: &str) -> Vec<PathBuf> {
     hierarchies().into_iter().map(|root| root.join(name)).filter(|folder| folder.is_dir()).collect()
 }
 
-fn hierarchies() -> Vec<PathBuf> {
+/// The root of each hierarchy.
+pub(crate) fn hierarchies() -> Vec<PathBuf> {
     if is_v2() {
         return vec![ROOT.into()];
     }

@@ -2,22 +2,21 @@
 
 use parking_lot::Mutex;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::api::Api;
 use crate::foreign::Foreign;
 use crate::layout::Layout;
 use crate::missing::Unsupported;
 use crate::network::IpFamily;
+use crate::network_namespace::on_thread_in;
 use crate::pki::{self, Authority};
 use crate::progress::{self, Progress};
 use crate::protocol::{Connection, PartState, Reply, Request, Status};
@@ -70,6 +69,8 @@ pub enum Access {
 
 /// The prefix of the names of shared clusters.
 const SHARED: &str = "shared-";
+/// The prefix of the names of clusters that tests start for themselves.
+pub(crate) const FRESH: &str = "fresh-";
 /// The number of real nodes of a shared cluster. Two are enough to drain one and to spread pods.
 const SHARED_WORKERS: u8 = 2;
 /// How long a shared cluster without a handle waits before it stops.
@@ -471,31 +472,9 @@ impl Drop for Cluster {
     }
 }
 
-/// Does this work on a thread in the network of this process, or in that of the caller if there is no process.
-fn on_thread_in<T: Send>(process: Option<i32>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    let entered = || -> Result<T> {
-        if let Some(process) = process {
-            enter_network(process)?;
-        }
-        work()
-    };
-    // A thread of its own, because it can never leave the other network again.
-    match std::thread::scope(|scope| scope.spawn(entered).join()) {
-        Ok(done) => done,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
-/// Moves the calling thread into the network of this process for the rest of its life.
-fn enter_network(process: i32) -> Result<()> {
-    let network = File::open(format!("/proc/{process}/ns/net")).context("the process is gone")?;
-    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-        .with_context(|| format!("could not enter the network of process {process}"))
-}
-
 /// A unique name for a cluster.
 fn fresh_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let n = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("fresh-{}-{n}-{:x}", std::process::id(), start::now().subsec_nanos())
+    format!("{FRESH}{}-{n}-{:x}", std::process::id(), start::now().subsec_nanos())
 }

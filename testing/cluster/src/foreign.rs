@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -67,6 +67,17 @@ pub(crate) fn keep(layout: &Layout, name: String, config: &Kubeconfig) -> Result
     Ok(Foreign { name, version: version.to_owned(), server, tools, node: None, workers: None })
 }
 
+/// Whether the API server of the cluster in this folder reports that it is ready.
+pub(crate) fn is_ready(layout: &Layout) -> bool {
+    let ask = || -> Result<bool> {
+        let mut kubectl = kubectl(&kubectl_of_ours()?, ["get", "--raw=/readyz", "--request-timeout=2s"])?;
+        kubectl.env("KUBECONFIG", layout.kubeconfig()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(kubectl.status()?.success())
+    };
+    // Without this file, kubectl would ask a server on this machine.
+    layout.kubeconfig().is_file() && ask().unwrap_or(false)
+}
+
 /// A kubeconfig with a single context and everything that it needs.
 pub(crate) struct Kubeconfig(Value);
 
@@ -126,6 +137,11 @@ impl Foreign {
 /// Removes the local files about the cluster.
 pub(crate) fn forget(layout: &Layout) -> Result<()> {
     let lock = Lock::acquire(&layout.lock(), "asking the same cluster", Duration::from_mins(5), &progress::quiet)?;
+    forget_locked(layout, lock)
+}
+
+/// The same for a caller that holds the lock of the folder, which goes, too.
+pub(crate) fn forget_locked(layout: &Layout, lock: Lock) -> Result<()> {
     let folder = layout.folder();
     if folder.is_dir() {
         fs::remove_dir_all(folder).with_context(|| format!("could not remove {}", folder.display()))?;

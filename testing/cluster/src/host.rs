@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::layout;
 use crate::missing::{Missing, last_line};
-use crate::progress;
 use crate::supervisor::MEMBER_OF;
+use crate::supervisor::namespaces::SYSCTLS;
 use crate::tools::{Tool, Tools};
+use crate::{cgroups, layout, progress};
 
 /// How long the kernel may take to clean up what has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,6 +43,8 @@ pub enum Residue {
     Interface,
     /// A rule of the packet filter, or a chain or a table.
     Rule,
+    /// A setting of the kernel with its value, of those that a kubelet or the systemd of a node sets.
+    Setting,
     /// A file or a folder beside those of clusters.
     File,
 }
@@ -51,11 +53,15 @@ pub enum Residue {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostState {
     found: BTreeMap<Residue, BTreeSet<String>>,
+    /// The cgroups of processes that run beside all clusters. Empty ones may stay when these end.
+    foreign: BTreeSet<PathBuf>,
+    /// The kinds that this machine does not show, with the reason.
+    unseen: BTreeMap<Residue, String>,
 }
 
 impl Residue {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Mount,
         Self::NetworkNamespace,
         Self::Process,
@@ -64,6 +70,7 @@ impl Residue {
         Self::LoopDevice,
         Self::Interface,
         Self::Rule,
+        Self::Setting,
         Self::File,
     ];
 
@@ -87,28 +94,41 @@ impl HostState {
         let mut found = processes(&layout::root());
         let mut cgroups = BTreeSet::new();
         folders(Path::new(CGROUPS), &mut cgroups);
-        cgroups.retain(|folder| {
-            !folder.strip_prefix(CGROUPS).is_ok_and(is_of_system) && !is_of_others(folder, &layout::root())
-        });
+        cgroups.retain(|folder| !folder.strip_prefix(CGROUPS).is_ok_and(is_of_system));
+        let (mut foreign, cgroups): (BTreeSet<_>, BTreeSet<_>) =
+            cgroups.into_iter().partition(|folder| is_of_others(folder, &layout::root()));
+        without_roots(&mut foreign, &cgroups::hierarchies());
         let text = |path: PathBuf| path.display().to_string();
+        let (rules, reason) = packet_filter()?;
         found.extend([
             (Residue::Mount, self::mounts(&mounts)),
             (Residue::Cgroup, cgroups.into_iter().map(text).collect()),
             (Residue::LoopDevice, loop_devices()),
             (Residue::Interface, names(Path::new("/sys/class/net")).collect()),
-            (Residue::Rule, packet_filter()?),
+            (Residue::Rule, rules),
+            (Residue::Setting, settings(Path::new("/proc/sys"))),
             (Residue::File, names(&layout::root()).collect()),
         ]);
-        Ok(Self { found })
+        let unseen = reason.map(|reason| (Residue::Rule, reason)).into_iter().collect();
+        Ok(Self { found, foreign, unseen })
+    }
+
+    /// The kinds that this machine does not show, with the reason. A comparison with this state says nothing about them.
+    pub fn unseen(&self) -> impl Iterator<Item = (Residue, &str)> {
+        self.unseen.iter().map(|(kind, why)| (*kind, why.as_str()))
     }
 
     /// What this state has more than `before`, a line for each; none if nothing was left behind. Kinds in `kept` do not count.
     pub fn left_since(&self, before: &Self, kept: &[Residue]) -> Vec<String> {
-        let counts = self.found.iter().filter(|(kind, _)| !kept.contains(kind));
+        // What was hidden before would all look new.
+        let is_new = |kind: &Residue| before.unseen.contains_key(kind) && !self.unseen.contains_key(kind);
+        let counts = self.found.iter().filter(|(kind, _)| !kept.contains(kind) && !is_new(kind));
         let none = BTreeSet::new();
         let more = counts.flat_map(|(kind, names)| {
             let known = before.found.get(kind).unwrap_or(&none);
-            names.difference(known).map(move |name| format!("{kind:?} {name}"))
+            let others =
+                names.difference(known).filter(move |name| *kind != Residue::Cgroup || !before.is_foreign(name));
+            others.map(move |name| format!("{kind:?} {name}"))
         });
         more.collect()
     }
@@ -123,6 +143,11 @@ impl HostState {
             }
             std::thread::sleep(Duration::from_millis(200)); // the kernel still cleans up
         }
+    }
+
+    /// Whether this cgroup, or one above it, has had a process that runs beside all clusters.
+    fn is_foreign(&self, cgroup: &str) -> bool {
+        Path::new(cgroup).ancestors().any(|folder| self.foreign.contains(folder))
     }
 }
 
@@ -201,6 +226,12 @@ fn is_of_others(cgroup: &Path, root: &Path) -> bool {
     })
 }
 
+/// Leaves the roots of the hierarchies out. In a container with version 1, they have its processes, and each cluster has its cgroups
+/// below them.
+fn without_roots(foreign: &mut BTreeSet<PathBuf>, roots: &[PathBuf]) {
+    foreign.retain(|folder| !roots.contains(folder));
+}
+
 /// Whether the systemd of the machine has made this cgroup, a path below the root, for a service, a mount or a session. These come and
 /// go beside all clusters. A node of kind has a systemd too, whose cgroups are below that of the node.
 fn is_of_system(cgroup: &Path) -> bool {
@@ -235,27 +266,47 @@ fn names(folder: &Path) -> impl Iterator<Item = String> + use<> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
-/// The rules of nftables, which are also those of the newer iptables, and the tables of the older one that are in use.
-fn packet_filter() -> Result<BTreeSet<String>> {
+/// The settings of the kernel that a kubelet and the systemd of a node set, with their values. `folder` is `/proc/sys`.
+fn settings(folder: &Path) -> BTreeSet<String> {
+    let protected = names(&folder.join("fs")).filter(|name| name.starts_with("protected_"));
+    let names = SYSCTLS.iter().map(|(name, _)| (*name).to_owned()).chain(protected.map(|name| format!("fs/{name}")));
+    let setting = |name: String| {
+        let value = fs::read_to_string(folder.join(&name)).ok()?; // a kernel may lack it
+        Some(format!("{} = {}", name.replace('/', "."), value.trim()))
+    };
+    names.filter_map(setting).collect()
+}
+
+/// The rules of nftables, which are also those of the newer iptables, and the tables of the older one that are in use. With the reason
+/// if this machine does not show the rules.
+fn packet_filter() -> Result<(BTreeSet<String>, Option<String>)> {
     let nft = Tools::locate_or_build(&[Tool::Nft], &progress::to_stderr)?;
     let mut list = Command::new(nft.binary("nft")?);
     let output = list.args(["--stateless", "list", "ruleset"]).stdin(Stdio::null()).output();
     let output = output.context("could not run nft")?;
-    let mut found = if output.status.success() {
-        rules::of(&String::from_utf8_lossy(&output.stdout))
-    } else {
-        // Who may not list the rules may not change them either. If only one of two states has this line, it is a difference.
-        BTreeSet::from([format!("the rules cannot be listed: {}", last_line(&output.stderr))])
-    };
+    let (mut found, reason) = listed(&output);
     for tables in ["ip_tables_names", "ip6_tables_names"] {
         let text = fs::read_to_string(format!("/proc/net/{tables}")).unwrap_or_default(); // absent if none was ever used
         found.extend(text.lines().map(|table| format!("{tables}: {table}")));
     }
-    Ok(found)
+    Ok((found, reason))
+}
+
+/// The rules in the output of `nft`, or why there are none. If only the later of two states has the reason, it counts as a rule that was
+/// left behind.
+fn listed(output: &Output) -> (BTreeSet<String>, Option<String>) {
+    if output.status.success() {
+        return (rules::of(&String::from_utf8_lossy(&output.stdout)), None);
+    }
+    let reason = format!("the rules of the packet filter cannot be listed: {}", last_line(&output.stderr));
+    (BTreeSet::from([reason.clone()]), Some(reason))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+
     use super::*;
 
     fn state(found: &[(Residue, &str)]) -> HostState {
@@ -292,6 +343,62 @@ mod tests {
         assert_eq!(after.left_since(&before, &[]), ["Mount /b", "Interface br0", "Rule r"]);
         assert_eq!(after.left_since(&before, &[Residue::Interface, Residue::Rule]), ["Mount /b"]);
         assert_eq!(after.left_since(&after, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn empty_cgroup_of_a_process_of_others_is_not_left_behind() {
+        let before = HostState { foreign: [PathBuf::from("/c/memory/a")].into(), ..HostState::default() };
+        let left = ["/c/memory/a", "/c/memory/a/b", "/c/memory/ab", "/c/memory/operators-kind-1"];
+        let after = state(&left.map(|cgroup| (Residue::Cgroup, cgroup)));
+        assert_eq!(after.left_since(&before, &[]), ["Cgroup /c/memory/ab", "Cgroup /c/memory/operators-kind-1"]);
+    }
+
+    #[test]
+    fn cgroups_below_the_root_of_a_hierarchy_are_not_all_of_others() {
+        let mut foreign = BTreeSet::from(["/c/memory", "/c/memory/a"].map(PathBuf::from));
+        without_roots(&mut foreign, &["/c/memory", "/c/cpu"].map(PathBuf::from));
+        assert_eq!(foreign, BTreeSet::from([PathBuf::from("/c/memory/a")]));
+    }
+
+    #[test]
+    fn changed_setting_of_the_kernel_is_left_behind() {
+        let proc = tempfile::tempdir().unwrap();
+        let set = |name: &str, value: &str| {
+            let file = proc.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, value).unwrap();
+        };
+        let read = || HostState { found: [(Residue::Setting, settings(proc.path()))].into(), ..HostState::default() };
+        set("vm/overcommit_memory", "0\n");
+        set("vm/swappiness", "60\n"); // nodes do not set it
+        set("fs/protected_fifos", "0\n");
+        let before = read();
+        assert_eq!(read().left_since(&before, &[]), Vec::<String>::new());
+        set("vm/overcommit_memory", "1\n");
+        set("vm/swappiness", "10\n");
+        set("fs/protected_fifos", "1\n");
+        let left = read().left_since(&before, &[]);
+        assert_eq!(left, ["Setting fs.protected_fifos = 1", "Setting vm.overcommit_memory = 1"]);
+    }
+
+    #[test]
+    fn rules_that_nft_may_not_list_are_uncompared_and_not_equal() {
+        let output = |code: i32| Output {
+            status: ExitStatus::from_raw(code << 8),
+            stdout: b"table ip nat {\n}\n".to_vec(),
+            stderr: b"Operation not permitted\n".to_vec(),
+        };
+        let state = |(rules, reason): (BTreeSet<String>, Option<String>)| HostState {
+            found: [(Residue::Rule, rules)].into(),
+            unseen: reason.map(|reason| (Residue::Rule, reason)).into_iter().collect(),
+            ..HostState::default()
+        };
+        let [seen, unseen] = [0, 1].map(|code| state(listed(&output(code))));
+        assert_eq!(seen.unseen().count(), 0);
+        let why = "the rules of the packet filter cannot be listed: Operation not permitted";
+        assert_eq!(unseen.unseen().collect::<Vec<_>>(), [(Residue::Rule, why)]);
+        assert_eq!(seen.left_since(&unseen, &[]), Vec::<String>::new(), "nothing is known of the state before");
+        assert_eq!(unseen.left_since(&seen, &[]), [format!("Rule {why}")], "it was possible before");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Clusters of kind, whose nodes are containers. This module calls kind and the container engine.
 //!
-//! Reading order: [`engine`] chooses what runs the nodes. On a machine without Docker, [`daemon`] prepares one, from [`debian`]
-//! packages, and [`node_image`] builds the image of nodes, with the [`system_images`] of the control plane in it. From `kind create`
-//! on, both ways are the same, but for the [`network`] between pods.
+//! Reading order: [`engine`] chooses what runs the nodes, and the [`record`] of the cluster keeps the choice. On a machine without
+//! Docker, [`daemon`] prepares one, from [`debian`] packages, and [`node_image`] builds the image of nodes, with the [`system_images`]
+//! of the control plane in it. From `kind create` on, both ways are the same, but for the [`network`] between pods. [`present`]
+//! compares a present cluster with the one that a caller wants.
 
 mod config;
 mod daemon;
@@ -10,8 +11,11 @@ mod debian;
 mod engine;
 mod network;
 mod node_image;
+mod present;
+mod record;
 mod steps;
 mod system_images;
+mod watches;
 
 use std::borrow::BorrowMut;
 use std::fs;
@@ -25,38 +29,98 @@ use serde_json::Value;
 
 pub use self::engine::NODE_IMAGE;
 use self::engine::{Engine, Network, Which};
+use self::record::{Record, Stage};
 use self::steps::Steps;
+use crate::cluster::FRESH;
 use crate::foreign::{self, Foreign};
 use crate::layout::Layout;
-use crate::missing::{Missing, last_line};
-use crate::progress::Progress;
+use crate::list::Summary;
+use crate::missing::last_line;
+use crate::network::IpFamily;
+use crate::progress::{self, Progress};
 use crate::supervisor::docker;
 use crate::tools::Lock;
-use crate::{kept_logs, remove, supervisor_program};
+use crate::{kept_logs, remove, spec, start, supervisor_program};
 
 /// The time limit for creating a cluster, which may have to build or to pull the node's image first.
 const PATIENCE: Duration = Duration::from_hours(1);
 
-/// The cluster with this name. Creates it if it does not exist, with nodes of this image or of the usual one.
+/// The cluster with this name. Creates it if it does not exist, with nodes of this image or of the usual one. Continues after a call
+/// that was interrupted.
 pub(crate) fn up(name: &str, workers: usize, image: Option<&str>, progress: Progress<'_>) -> Result<(Layout, Foreign)> {
     let layout = Layout::of(name)?;
     let what = format!("creating the kind cluster {name}");
     let _lock = Lock::acquire(&layout.lock(), &what, PATIENCE, progress)?;
-    let engine = Engine::ready(image, progress)?;
+    if layout.spec().is_file() {
+        bail!("the cluster {name} was created without kind: take it down first, or choose another name");
+    }
+    let recorded = Record::read(&layout);
+    let which = Which::for_cluster(recorded.as_ref().and_then(|record| record.engine), name)?;
+    let engine = Engine::ready(which, image, progress)?;
     fs::create_dir_all(layout.folder()).with_context(|| format!("could not create {}", layout.folder().display()))?;
-    if !engine.clusters()?.iter().any(|cluster| cluster == name) {
-        let mut steps = Steps::new(if engine.network() == Network::Routes { 2 } else { 1 }, progress);
-        if engine.which == Which::Built {
-            check_watches(workers + 1)?;
+    release_kubeconfig(&layout);
+    let task = Task::of(engine.has(name)?, recorded.as_ref().map(|record| record.stage));
+    let is_new = matches!(task, Task::Create | Task::Replace);
+    let connects = engine.network() == Network::Routes && task != Task::Join;
+    let count = usize::from(task == Task::Replace) + usize::from(is_new) + usize::from(connects);
+    let mut steps = Steps::new(count, progress);
+    if task == Task::Replace {
+        let what = "removing the nodes that an interrupted call has left";
+        steps.next(what, |_| engine.delete(name, &kubeconfig(&layout)))?;
+    }
+    let mut record = if is_new {
+        if which == Which::Built {
+            watches::check(workers + 1)?;
         }
+        let version = String::new();
+        let created = start::now().as_secs();
+        let image = engine.image.clone();
+        let record = Record { engine: Some(which), image, workers, version, created, stage: Stage::Creating };
+        record.write(&layout)?; // before the first node
         steps.next(&what, |tick| create(&engine, name, workers, &layout, tick))?;
-        if engine.network() == Network::Routes {
-            let known = join(&engine, &layout, name)?;
-            steps.next("connecting the pods of all nodes", |tick| connect(&engine, &layout, &known, tick))?;
-        }
+        Record { stage: Stage::Created, ..record }
+    } else {
+        let record = recorded.clone().unwrap_or_default();
+        present::check(&engine, name, workers, record.image.as_deref())?;
+        let created = if record.created == 0 { start::now().as_secs() } else { record.created };
+        Record { engine: Some(which), workers, created, ..record }
+    };
+    if recorded.as_ref() != Some(&record) {
+        record.write(&layout)?;
     }
     let known = join(&engine, &layout, name)?;
+    if connects {
+        steps.next("connecting the pods of all nodes", |tick| connect(&engine, &layout, &known, tick))?;
+    }
+    if record.stage != Stage::Ready || record.version != known.version {
+        record.stage = Stage::Ready;
+        record.version.clone_from(&known.version);
+        record.write(&layout)?;
+    }
     Ok((layout, known))
+}
+
+/// What a call of [`up`] has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Create,
+    /// An interrupted call has left some nodes of a cluster.
+    Replace,
+    /// An interrupted call has left a cluster whose pods may not be connected.
+    Connect,
+    Join,
+}
+
+impl Task {
+    /// The task, if kind has the cluster or not, and this stage is recorded.
+    fn of(is_there: bool, recorded: Option<Stage>) -> Self {
+        match recorded {
+            _ if !is_there => Self::Create,
+            Some(Stage::Creating) => Self::Replace,
+            Some(Stage::Created) => Self::Connect,
+            Some(Stage::Ready) | None => Self::Join,
+        }
+    }
 }
 
 /// Whether the user's own Docker or Podman runs the nodes. It also runs published images of nodes with another version of Kubernetes,
@@ -71,17 +135,55 @@ pub(crate) fn open(name: &str) -> Result<Option<(Layout, Foreign)>> {
     if !exists(&layout) {
         return Ok(None);
     }
-    let Some(engine) = Engine::running()? else { return Ok(None) };
-    if !engine.clusters()?.iter().any(|cluster| cluster == name) {
+    let Some(engine) = engine_of(&layout)? else { return Ok(None) };
+    if !engine.has(name)? {
         return Ok(None);
     }
     let known = join(&engine, &layout, name)?;
     Ok(Some((layout, known)))
 }
 
-/// Whether this module has created the cluster of this folder.
+/// Whether this module has created the cluster of this folder, or has begun to.
 pub(crate) fn exists(layout: &Layout) -> bool {
-    kubeconfig(layout).is_file()
+    record::exists(layout)
+}
+
+/// The state of the cluster in this folder; `None` if this module has not created it.
+pub(crate) fn summary(name: &str, layout: &Layout) -> Option<Summary> {
+    let Record { workers, version, created, stage, .. } = Record::read(layout)?;
+    Some(Summary {
+        name: name.to_owned(),
+        nodes: spec::Nodes::Real,
+        is_kind: true,
+        workers,
+        ip_family: IpFamily::default(),
+        version: if version.is_empty() { "unknown".to_owned() } else { version },
+        age: if created == 0 { Duration::ZERO } else { start::now().saturating_sub(Duration::from_secs(created)) },
+        kubeconfig: layout.kubeconfig(),
+        folder: layout.folder().to_path_buf(),
+        pid: None,
+        status: None,
+        ready: stage == Stage::Ready && foreign::is_ready(layout),
+    })
+}
+
+/// The names of the clusters that tests have created with kind for themselves. Each test deletes its own, unless it was killed.
+pub fn fresh() -> Vec<String> {
+    fresh_among(Layout::all(), |name| Layout::of(name).is_ok_and(|layout| exists(&layout)))
+}
+
+fn fresh_among(names: Vec<String>, is_of_kind: impl Fn(&str) -> bool) -> Vec<String> {
+    names.into_iter().filter(|name| name.starts_with(FRESH) && is_of_kind(name)).collect()
+}
+
+/// The engine with the nodes of the cluster in this folder, if it runs.
+fn engine_of(layout: &Layout) -> Result<Option<Engine>> {
+    Engine::running(which(layout)?)
+}
+
+/// What runs the nodes of the cluster in this folder.
+fn which(layout: &Layout) -> Result<Which> {
+    Which::of_cluster(Record::read(layout).and_then(|record| record.engine))
 }
 
 /// The kubeconfig as kind writes it.
@@ -89,8 +191,14 @@ fn kubeconfig(layout: &Layout) -> PathBuf {
     layout.folder().join("kind.kubeconfig")
 }
 
+/// Removes the lock that a killed kind leaves beside its kubeconfig, and that each later one would respect. The caller must hold the lock
+/// of the folder, so that no other kind uses the file.
+fn release_kubeconfig(layout: &Layout) {
+    let _ = fs::remove_file(layout.folder().join("kind.kubeconfig.lock")); // mostly there is none
+}
+
 fn create(engine: &Engine, name: &str, workers: usize, layout: &Layout, tick: &dyn Fn()) -> Result<()> {
-    let config = layout.folder().join("kind.json");
+    let config = layout.folder().join("kind-config.json");
     fs::write(&config, config::render(workers, engine.network()).to_string())?;
     let mut create = engine.kind(["create", "cluster", "--name", name, "--config"])?;
     create.arg(&config).arg("--kubeconfig").arg(kubeconfig(layout));
@@ -100,8 +208,10 @@ fn create(engine: &Engine, name: &str, workers: usize, layout: &Layout, tick: &d
         create.arg("--image").arg(image);
     }
     let done = steps::finish(&mut create, &layout.folder().join("kind.log"), tick);
-    if done.is_err() {
-        let _ = fs::remove_file(kubeconfig(layout)); // kind removes the nodes of a cluster that it could not create
+    // kind removes the nodes of a cluster that it could not create, unless it was killed itself.
+    if done.is_err() && !engine.has(name).unwrap_or(true) {
+        Record::remove(layout);
+        let _ = fs::remove_file(kubeconfig(layout)); // kind writes it late
     }
     let advice = || format!("if no registry can be reached here, set {}=built", engine::ENGINE);
     if engine.which == Which::Built { done } else { done.with_context(advice) }
@@ -118,8 +228,7 @@ fn join(engine: &Engine, layout: &Layout, name: &str) -> Result<Foreign> {
         forward(layout, node.context("the control plane has no process")?, port(&server)?)?;
     }
     let known = foreign::keep(layout, name.to_owned(), &config)?;
-    let workers = engine.nodes(name)?.iter().filter(|node| !node.contains("control-plane")).count();
-    Ok(Foreign { node, workers: Some(workers), ..known })
+    Ok(Foreign { node, workers: Some(engine.workers(name)?), ..known })
 }
 
 /// The port in the address of an API server.
@@ -183,25 +292,41 @@ fn connect(engine: &Engine, layout: &Layout, known: &Foreign, tick: &dyn Fn()) -
 
 /// Deletes the cluster and the local files about it. Ends the built Docker if it has no other cluster.
 pub fn down(name: &str) -> Result<()> {
-    delete(name)?;
-    let others = match Engine::running()? {
-        Some(engine) if engine.which == Which::Built => engine.clusters()?,
-        _ => return Ok(()),
-    };
-    if others.is_empty() {
-        daemon::stop()?;
+    if remove_cluster(name)? == Which::Built {
+        daemon::stop_unless(Engine::is_used)?;
     }
     Ok(())
 }
 
 /// Like [`down`], but the built Docker stays for the next cluster. It ends by itself after some minutes.
 pub(crate) fn delete(name: &str) -> Result<()> {
+    remove_cluster(name).map(drop)
+}
+
+/// Deletes the nodes and the local files of the cluster. Returns what has run the nodes.
+fn remove_cluster(name: &str) -> Result<Which> {
     let layout = Layout::of(name)?;
-    if let Some(engine) = Engine::running()? {
-        says(engine.kind(["delete", "cluster", "--name", name])?)?;
-    }
+    let what = format!("creating or removing the kind cluster {name}");
+    let lock = Lock::acquire(&layout.lock(), &what, Duration::from_mins(5), &progress::quiet)?;
+    let which = which(&layout)?;
+    release_kubeconfig(&layout);
+    delete_nodes(which, name, &layout).with_context(|| format!("could not delete the nodes of {name}"))?;
     remove::end_processes(layout.folder())?; // the forwarder
-    foreign::forget(&layout)
+    foreign::forget_locked(&layout, lock)?;
+    Ok(which)
+}
+
+fn delete_nodes(which: Which, name: &str, layout: &Layout) -> Result<()> {
+    let file = kubeconfig(layout);
+    if let Some(engine) = Engine::running(which)? {
+        return engine.delete(name, &file);
+    }
+    // The daemon of this repository does not answer. Whatever is left of it ends with it, nodes too.
+    if daemon::stop_unless(Engine::is_used)? {
+        return Ok(());
+    }
+    let engine = Engine::running(which)?.context("another call has started and ended Docker meanwhile: try again")?;
+    engine.delete(name, &file)
 }
 
 /// Keeps the logs of the cluster's creation and of its nodes in the folder of this name in [`FAILED_CLUSTERS`](crate::FAILED_CLUSTERS).
@@ -211,8 +336,9 @@ pub fn keep_logs(name: &str, kept_as: &str) -> Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))?;
     }
-    kept_logs::copy(Layout::of(name)?.folder(), &folder)?;
-    if let Some(engine) = Engine::running()? {
+    let layout = Layout::of(name)?;
+    kept_logs::copy(layout.folder(), &folder)?;
+    if let Some(engine) = engine_of(&layout)? {
         let exported = says(engine.kind(["export", "logs", "--name", name])?.arg(&folder));
         kept_logs::let_all_read(&folder)?; // also of what there was before a failure
         exported?;
@@ -222,52 +348,15 @@ pub fn keep_logs(name: &str, kept_as: &str) -> Result<PathBuf> {
 
 /// The names of the cluster's nodes, by the label that kind gives to their containers; none if no engine runs.
 pub fn nodes(name: &str) -> Result<Vec<String>> {
-    Engine::running()?.map_or_else(|| Ok(Vec::new()), |engine| engine.nodes(name))
+    engine_of(&Layout::of(name)?)?.map_or_else(|| Ok(Vec::new()), |engine| engine.nodes(name))
 }
 
 /// Loads the images of an archive into all nodes of the cluster.
 pub(crate) fn load(name: &str, archive: &Path) -> Result<()> {
-    let engine = Engine::running()?.context("no engine for kind runs")?;
+    let engine = engine_of(&Layout::of(name)?)?.context("no engine for kind runs")?;
     let mut load = engine.kind(["load", "image-archive", "--name", name])?;
     load.arg(archive);
     says(load).map(drop)
-}
-
-/// The number of inotify instances, the kernel's watches for files, that one node has: 17 to 20 were counted.
-const WATCHES: usize = 20;
-
-/// Checks that the kernel has enough watches for this many nodes. Otherwise some program of a node fails much later, and does not
-/// say why.
-fn check_watches(nodes: usize) -> Result<()> {
-    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap_or_default();
-    let Ok(limit) = limit.trim().parse::<usize>() else { return Ok(()) };
-    let used = watches();
-    match too_few(limit, used, nodes) {
-        Some(why) => Err(Missing(why).into()),
-        None => Ok(()),
-    }
-}
-
-fn too_few(limit: usize, used: usize, nodes: usize) -> Option<String> {
-    let needed = nodes * WATCHES;
-    (used + needed > limit).then(|| {
-        format!(
-            "{nodes} nodes of kind need about {needed} inotify instances, but other programs use {used} of {limit}: stop other \
-             clusters (`cargo xtask cluster list`), or raise fs.inotify.max_user_instances"
-        )
-    })
-}
-
-/// The number of inotify instances that processes of this machine have open.
-fn watches() -> usize {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let files = processes.flat_map(|process| fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten());
-    files.filter(|file| is_watch(&file.path())).count()
-}
-
-/// Whether this open file of a process is an inotify instance.
-fn is_watch(file: &Path) -> bool {
-    fs::read_link(file).is_ok_and(|target| target == Path::new("anon_inode:inotify"))
 }
 
 /// Runs the command and returns its standard output. The error contains the last line of its standard error.
@@ -296,18 +385,33 @@ mod tests {
     }
 
     #[test]
-    fn exhausted_watches_are_reported_before_the_nodes_start() {
-        assert_eq!(too_few(128, 128 - 3 * WATCHES, 3), None);
-        let why = too_few(128, 100, 3).unwrap();
-        assert!(why.contains("use 100 of 128") && why.contains("cargo xtask cluster list"), "{why}");
+    fn interrupted_calls_are_continued_and_half_a_cluster_is_replaced() {
+        for recorded in [None, Some(Stage::Creating), Some(Stage::Created), Some(Stage::Ready)] {
+            assert_eq!(Task::of(false, recorded), Task::Create, "{recorded:?}");
+        }
+        assert_eq!(Task::of(true, Some(Stage::Creating)), Task::Replace);
+        assert_eq!(Task::of(true, Some(Stage::Created)), Task::Connect);
+        assert_eq!([Task::of(true, Some(Stage::Ready)), Task::of(true, None)], [Task::Join; 2]);
     }
 
     #[test]
-    fn open_watch_is_counted() {
+    fn cluster_exists_as_soon_as_kind_may_have_made_a_node() {
         let folder = tempfile::tempdir().unwrap();
-        let link = folder.path().join("one");
-        std::os::unix::fs::symlink("anon_inode:inotify", &link).unwrap();
-        assert!(is_watch(&link));
-        assert!(!is_watch(Path::new("/proc/self/fd/0")));
+        let layout = Layout::at(folder.path());
+        assert!(!exists(&layout) && summary("dev", &layout).is_none());
+        let engine = Some(Which::Built);
+        let record = Record { engine, workers: 2, stage: Stage::Creating, ..Record::default() };
+        record.write(&layout).unwrap();
+        assert!(exists(&layout), "kind writes its kubeconfig late");
+        assert_eq!(which(&layout).unwrap(), Which::Built);
+        let summary = summary("dev", &layout).unwrap();
+        assert!(summary.is_kind && !summary.ready && summary.pid.is_none());
+        assert_eq!((summary.name.as_str(), summary.workers, summary.version.as_str()), ("dev", 2, "unknown"));
+    }
+
+    #[test]
+    fn only_clusters_of_kind_that_tests_have_created_are_fresh() {
+        let names = ["dev", "fresh-1", "fresh-2", "operators-e2e"].map(str::to_owned).to_vec();
+        assert_eq!(fresh_among(names, |name| name != "fresh-2"), ["fresh-1"]);
     }
 }

@@ -28,6 +28,7 @@ mod layout;
 mod list;
 mod missing;
 mod network;
+mod network_namespace;
 mod parts;
 mod pki;
 mod port;
@@ -49,8 +50,8 @@ pub use self::cluster::{Access, Cluster};
 pub use self::host::{HostState, Residue};
 pub use self::kept_logs::FAILED_CLUSTERS;
 pub use self::kind::{
-    NODE_IMAGE as KIND_NODE_IMAGE, down as delete_kind, is_of_user as kind_engine_is_of_user,
-    keep_logs as keep_kind_logs, nodes as kind_nodes,
+    NODE_IMAGE as KIND_NODE_IMAGE, down as delete_kind, fresh as fresh_kind_clusters,
+    is_of_user as kind_engine_is_of_user, keep_logs as keep_kind_logs, nodes as kind_nodes,
 };
 pub use self::list::{Summary, list, summary};
 pub use self::missing::{Missing, Unsupported};

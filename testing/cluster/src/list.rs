@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 
 use crate::api::Api;
+use crate::kind;
 use crate::layout::Layout;
 use crate::network::IpFamily;
 use crate::pki::Authority;
@@ -21,7 +22,9 @@ pub struct Summary {
     pub name: String,
     /// The kind of its nodes.
     pub nodes: Nodes,
-    /// The number of its real nodes; 0 with other kinds of nodes.
+    /// Whether the program kind has made its nodes. Then it has no supervisor.
+    pub is_kind: bool,
+    /// The number of its real nodes; 0 with other kinds of nodes. With kind, the number of those beside the control plane.
     pub workers: usize,
     /// The addresses of its real nodes.
     pub ip_family: IpFamily,
@@ -41,7 +44,7 @@ pub struct Summary {
     pub ready: bool,
 }
 
-/// All clusters of this user, including crashed ones.
+/// All clusters of this user, including crashed ones and those of kind.
 pub fn list() -> Vec<Summary> {
     Layout::all().iter().filter_map(|name| summary(name).ok()).collect()
 }
@@ -49,6 +52,9 @@ pub fn list() -> Vec<Summary> {
 /// The cluster with this name.
 pub fn summary(name: &str) -> Result<Summary> {
     let layout = Layout::of(name)?;
+    if let Some(summary) = kind::summary(name, &layout) {
+        return Ok(summary);
+    }
     let spec = Spec::read(&layout).with_context(|| format!("there is no cluster {name}"))?;
     let mut connection = Connection::open(&layout);
     let api = Authority::load(&layout).and_then(|authority| Api::new(spec.ports.api, &authority));
@@ -66,6 +72,7 @@ pub fn summary(name: &str) -> Result<Summary> {
         ip_family: spec.ip_family,
         name: spec.name,
         nodes: spec.nodes,
+        is_kind: false,
         version: spec.version,
         age: now.saturating_sub(Duration::from_secs(spec.created)),
         kubeconfig: layout.kubeconfig(),

@@ -16,7 +16,7 @@ use crate::protocol::{Connection, Phase};
 use crate::spec::{Controllers, Nodes, Spec};
 use crate::supervisor::MEMBER_OF;
 use crate::tools::{Lock, Tool, Tools};
-use crate::{prerequisites, remove, supervisor_program, tools};
+use crate::{kind, prerequisites, remove, supervisor_program, tools};
 
 /// The options of a cluster.
 #[derive(Debug, Clone)]
@@ -84,6 +84,9 @@ pub(crate) fn start(options: &Options, progress: Progress<'_>) -> Result<Started
     }
     let what = format!("starting or removing the cluster {}", options.name);
     let _lock = Lock::acquire(&layout.lock(), &what, PATIENCE, progress)?;
+    if kind::exists(&layout) {
+        bail!("the cluster {} was created with kind: take it down first, or choose another name", options.name);
+    }
     if let Some(running) = join(&layout)? {
         if running.spec.nodes != options.nodes {
             let (name, nodes) = (&options.name, running.spec.nodes);

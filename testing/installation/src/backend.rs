@@ -34,6 +34,17 @@ impl Backend {
             other => bail!("E2E_CLUSTER is {other:?}: choose local, existing or kind"),
         }
     }
+
+    /// Checks that this repository runs the clusters of this backend. `needs` completes the sentence "this test …".
+    fn require_local(self, needs: &str) -> Result<()> {
+        match self {
+            Self::Local => Ok(()),
+            Self::Existing | Self::Kind => {
+                let why = format!("this test {needs}, which only clusters of this repository support");
+                Err(Unsupported(why).into())
+            }
+        }
+    }
 }
 
 /// The addresses of the local cluster: those that `E2E_IP_FAMILY` names, `ipv4` if it is not set.
@@ -70,32 +81,33 @@ pub fn fresh_cluster() -> Result<Cluster> {
     }
 }
 
+/// A cluster for one test alone that this repository runs. The test may read its audit log, find the processes of its pods on this
+/// machine, and enter their networks.
+///
+/// # Errors
+///
+/// On another backend, before anything is created.
+pub fn own_cluster() -> Result<Cluster> {
+    Backend::chosen()?.require_local("reads the audit log, or looks into pods from this machine")?;
+    cluster_with(ip_family()?)
+}
+
 /// A cluster for one test alone, with addresses of this family.
 pub fn cluster_with(ip_family: IpFamily) -> Result<Cluster> {
-    match Backend::chosen()? {
-        Backend::Local => Cluster::fresh_with(Nodes::Real, |options| options.ip_family = ip_family),
-        Backend::Existing | Backend::Kind => {
-            Err(Unsupported(format!("this test needs a cluster with {ip_family}, which this repository runs")).into())
-        }
-    }
+    Backend::chosen()?.require_local(&format!("chooses addresses ({ip_family})"))?;
+    Cluster::fresh_with(Nodes::Real, |options| options.ip_family = ip_family)
 }
 
 /// A cluster for one test alone with two nodes, of which the test may pause, stop and delete the second. Kubernetes gives up a
 /// silent node after `patience`, and replaces its pods after the same time again.
 pub fn failing_cluster(patience: Duration) -> Result<Cluster> {
-    match Backend::chosen()? {
-        Backend::Local => {
-            let ip_family = ip_family()?;
-            Cluster::fresh_with(Nodes::Real, |options| {
-                options.workers = 2;
-                options.ip_family = ip_family;
-                options.node_patience = Some(patience);
-            })
-        }
-        Backend::Existing | Backend::Kind => {
-            Err(Unsupported("this test stops a node, which only clusters of this repository support".into()).into())
-        }
-    }
+    Backend::chosen()?.require_local("stops a node")?;
+    let ip_family = ip_family()?;
+    Cluster::fresh_with(Nodes::Real, |options| {
+        options.workers = 2;
+        options.ip_family = ip_family;
+        options.node_patience = Some(patience);
+    })
 }
 
 /// Checks that the nodes of fresh clusters pull from public registries. Those of clusters that this repository runs pull what it builds.
@@ -123,5 +135,15 @@ mod tests {
         assert_eq!([named(""), named("local")], [Ok(Backend::Local), Ok(Backend::Local)]);
         assert_eq!([named("existing"), named("kind")], [Ok(Backend::Existing), Ok(Backend::Kind)]);
         assert_eq!(named("minikube"), Err("E2E_CLUSTER is \"minikube\": choose local, existing or kind".into()));
+    }
+
+    #[test]
+    fn test_that_needs_a_cluster_of_this_repository_is_skipped_elsewhere_with_the_reason() {
+        assert!(Backend::Local.require_local("stops a node").is_ok());
+        for backend in [Backend::Existing, Backend::Kind] {
+            let error = backend.require_local("stops a node").unwrap_err();
+            assert!(error.is::<Unsupported>(), "{error}");
+            assert_eq!(error.to_string(), "this test stops a node, which only clusters of this repository support");
+        }
     }
 }

@@ -26,8 +26,12 @@ pub fn clean_up() -> Result<Option<String>> {
     }
 }
 
-/// Deletes the kind cluster of the suite, and what it runs in if this repository has started that.
+/// Deletes the kind cluster of the suite and those that killed tests have left, and what they run in if this repository has started
+/// that.
 pub fn delete_kind() -> Result<()> {
+    for name in cluster::fresh_kind_clusters() {
+        cluster::delete_kind(&name)?;
+    }
     cluster::delete_kind(KIND)
 }
 

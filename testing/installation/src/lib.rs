@@ -12,7 +12,8 @@ pub mod policies;
 pub mod prometheus;
 
 pub use backend::{
-    Backend, cluster_with, failing_cluster, fresh_cluster, kind_cluster, require_public_images, shared_cluster,
+    Backend, cluster_with, failing_cluster, fresh_cluster, kind_cluster, own_cluster, require_public_images,
+    shared_cluster,
 };
 pub use clean_up::{clean_up, delete_kind, keep_kind_logs, kind_nodes};
 pub use earlier::{EARLIER, earlier_chart, first_release};

@@ -9,6 +9,7 @@ use images::{Store, default_store};
 use installation::Profile;
 
 use crate::report::{Counts, Outcome, seconds};
+use crate::test::checks;
 use crate::workspace;
 
 /// The node image of the oldest supported minor of Kubernetes, which `kubeVersion` in Chart.yaml names. Without Docker and Podman, its
@@ -23,6 +24,7 @@ const OF_OTHERS: &[Residue] = &[
     Residue::LoopDevice,
     Residue::Interface,
     Residue::Rule,
+    Residue::Setting, // the kubelet of a published node image sets them for the whole machine
 ];
 
 /// The version of kind's default image, or that of the node image that this repository builds.
@@ -52,20 +54,23 @@ fn on(image: Option<&str>) -> Result<Outcome> {
     };
     if has_failed {
         let kept_as = if image.is_some() { "kind-oldest" } else { "kind-newest" };
-        match phases.time("logs", || installation::keep_kind_logs(kept_as)) {
-            Ok(folder) => eprintln!("the logs of the cluster are in {}", folder.display()),
-            Err(error) => eprintln!("not all logs of the cluster were kept: {error:#}"),
-        }
+        phases.time("logs", || {
+            checks::keep_logs_of_kind(kept_as);
+            Ok(())
+        })?;
     }
     // Also after a failure: its nodes need much memory.
     let deleted = phases.time("delete", installation::delete_kind);
     eprintln!("{phases}");
-    let tested = tested?;
+    let mut tested = tested?;
     deleted?;
     let Some(before) = before else {
-        return Ok(with_skip(tested, "only root sees what a cluster leaves on the machine"));
+        return Ok(with_skip(tested, NOTHING_STAYS, "only root sees what a cluster leaves on the machine"));
     };
     let kept = if cluster::kind_engine_is_of_user()? { OF_OTHERS } else { &[] };
+    for (kind, why) in before.unseen().filter(|(kind, _)| !kept.contains(kind)) {
+        tested = with_skip(tested, &format!("{NOTHING_STAYS}: {kind:?}"), why);
+    }
     let mut left = HostState::left_after(&before, kept)?;
     left.extend(installation::kind_nodes()?.into_iter().map(|node| format!("Node {node}")));
     if !left.is_empty() && !tested.is_failure() {
@@ -95,17 +100,21 @@ fn suite(phases: &mut Phases, node_image: Option<&str>) -> Result<Outcome> {
     phases.time("suite", || super::end_to_end(&variables(node_image)))
 }
 
-/// The variables of the tests, some of which create clusters themselves.
+/// The variables of the tests, some of which create clusters themselves. A test that kind does not support says so, instead of being
+/// one that this run has not drawn.
 fn variables(node_image: Option<&str>) -> Vec<(&str, &str)> {
     let node_image = node_image.map(|image| (cluster::KIND_NODE_IMAGE, image));
-    std::iter::once(("E2E_CLUSTER", "kind")).chain(node_image).collect()
+    [("E2E_CLUSTER", "kind"), ("INSTALLATIONS", "all")].into_iter().chain(node_image).collect()
 }
 
+/// The name of the comparison after the tests.
+const NOTHING_STAYS: &str = "nothing stays on the machine";
+
 /// The result with one more test, which was skipped.
-fn with_skip(outcome: Outcome, why: &str) -> Outcome {
+fn with_skip(outcome: Outcome, test: &str, why: &str) -> Outcome {
     match outcome {
         Outcome::Tests(counts, mut skips) => {
-            skips.entry(why.to_owned()).or_default().insert("nothing stays on the machine".to_owned());
+            skips.entry(why.to_owned()).or_default().insert(test.to_owned());
             Outcome::Tests(Counts { skipped: counts.skipped + 1, ..counts }, skips)
         }
         other => other,
@@ -160,19 +169,21 @@ mod tests {
     #[test]
     fn comparison_that_did_not_take_place_is_no_passed_test() {
         let counts = Counts { passed: 5, failed: 0, skipped: 1 };
-        let Outcome::Tests(counts, skips) = with_skip(Outcome::Tests(counts, Skips::new()), "no root") else {
+        let Outcome::Tests(counts, skips) = with_skip(Outcome::Tests(counts, Skips::new()), NOTHING_STAYS, "no root")
+        else {
             panic!("these were tests")
         };
         assert_eq!((counts.passed, counts.skipped), (5, 2));
         assert_eq!(skips["no root"].len(), 1);
         let failed = Outcome::Failed("no room".to_owned());
-        assert_eq!(with_skip(failed.clone(), "no root"), failed);
+        assert_eq!(with_skip(failed.clone(), NOTHING_STAYS, "no root"), failed);
     }
 
     #[test]
     fn clusters_that_the_tests_create_have_the_chosen_node_image() {
-        assert_eq!(variables(Some(OLDEST)), [("E2E_CLUSTER", "kind"), ("KIND_NODE_IMAGE", OLDEST)]);
-        assert_eq!(variables(None), [("E2E_CLUSTER", "kind")], "the user may have set the other one");
+        let of_all = [("E2E_CLUSTER", "kind"), ("INSTALLATIONS", "all")];
+        assert_eq!(variables(Some(OLDEST)), [&of_all[..], &[("KIND_NODE_IMAGE", OLDEST)]].concat());
+        assert_eq!(variables(None), of_all, "the user may have set the other one");
     }
 
     #[test]

@@ -10,8 +10,10 @@ use installation::{Backend, Profile};
 use super::{Args, nextest, permissions, scaffold, space};
 use crate::cargo_tools::{self, DENY};
 use crate::report::Outcome;
-use crate::steps::Step;
+use crate::steps::{self, Step};
 use crate::{book, generate, packages, tidy, workflows, workspace};
+
+const CLEAN_UP: &str = "clean-up";
 
 /// The steps in order of speed; a step that others need comes before them.
 pub(super) const STEPS: &[Step<Args>] = &[
@@ -63,7 +65,7 @@ pub(super) const STEPS: &[Step<Args>] = &[
         run: |_| scaffold::install(),
     },
     Step { name: "examples", title: "examples in documentation", needs: &[], run: |_| examples() },
-    Step { name: "clean-up", title: "stop the clusters that tests have shared", needs: &[], run: |_| clean_up() },
+    Step { name: CLEAN_UP, title: "stop the clusters that tests have shared", needs: &[], run: |_| clean_up() },
 ];
 
 fn format() -> Result<Outcome> {
@@ -148,7 +150,37 @@ fn tests(args: &Args) -> Result<Outcome> {
     if args.filter.is_none() {
         permissions::keep();
     }
-    nextest::run(&nextest::Selection { filter: args.filter.as_deref(), ..Default::default() })
+    let tested = nextest::run(&nextest::Selection { filter: args.filter.as_deref(), ..Default::default() });
+    if Backend::chosen()? == Backend::Kind {
+        if !matches!(&tested, Ok(outcome) if !outcome.is_failure()) {
+            keep_logs_of_kind("kind");
+        }
+        let is_deleted = steps::chosen(STEPS, &args.only, &args.skip).iter().any(|step| step.name == CLEAN_UP);
+        let nodes = installation::kind_nodes().unwrap_or_default().len(); // without an engine, no node runs
+        if let Some(advice) = advice_about_kind(nodes, is_deleted) {
+            eprintln!("{advice}");
+        }
+    }
+    tested
+}
+
+/// What the user should know about the nodes of kind that the tests have used, unless a later step deletes them.
+fn advice_about_kind(nodes: usize, is_deleted: bool) -> Option<String> {
+    let stays = nodes > 0 && !is_deleted;
+    stays.then(|| {
+        format!(
+            "the cluster of kind stays for the next run, with {nodes} nodes, which need a gigabyte of memory each: \
+             `make cleanup-test-e2e E2E_CLUSTER=kind` deletes it"
+        )
+    })
+}
+
+/// Keeps the logs of the suite's cluster of kind under this name, and prints where.
+pub(crate) fn keep_logs_of_kind(kept_as: &str) {
+    match installation::keep_kind_logs(kept_as) {
+        Ok(folder) => eprintln!("the logs of the cluster are in {}", folder.display()),
+        Err(error) => eprintln!("not all logs of the cluster were kept: {error:#}"),
+    }
 }
 
 /// Runs the doc tests, which nextest does not support.
@@ -173,4 +205,16 @@ fn clean_up() -> Result<Outcome> {
         eprintln!("{said}");
     }
     Ok(Outcome::Passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_kind_that_stay_are_named_with_the_command_that_deletes_them() {
+        let advice = advice_about_kind(3, false).unwrap();
+        assert!(advice.contains("3 nodes") && advice.contains("`make cleanup-test-e2e E2E_CLUSTER=kind`"), "{advice}");
+        assert_eq!([advice_about_kind(3, true), advice_about_kind(0, false)], [None, None]);
+    }
 }

@@ -24,6 +24,8 @@ use crate::{cgroups, prerequisites, remove, supervisor_program};
 const PATIENCE: Duration = Duration::from_hours(1);
 /// How long the daemon runs without containers.
 const IDLE: Duration = Duration::from_mins(5);
+/// How long the daemon may take for an answer. One that is frozen never answers.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// The daemon of this user. All clusters of kind share it.
 #[derive(Debug)]
@@ -68,7 +70,7 @@ impl Daemon {
             .map_err(|error| Missing(format!("could not build the images for the nodes of kind: {error:#}")))?;
 
         let what = "preparing Docker for kind";
-        let _lock = Lock::acquire(&lock(), what, PATIENCE, progress)?;
+        let _lock = Lock::acquire(&docker::lock(&folder()), what, PATIENCE, progress)?;
         let version = tools::kubernetes_version_of(kubernetes)?;
         let parts = Parts::of(&version, &programs)?;
         let running = Self::running();
@@ -110,18 +112,18 @@ impl Daemon {
     }
 
     fn start(parts: &Parts, store: &Path, tick: &dyn Fn()) -> Result<Self> {
-        clean()?; // a crash may have left processes and files
         let folder = folder();
+        clean(&folder)?; // a crash may have left processes and files
         fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
         let spec = DaemonSpec {
             folder: folder.clone(),
             root: parts.engine.join("files"),
             images: store.to_path_buf(),
-            cgroup: cgroup(),
+            cgroup: cgroup(&folder),
             idle: IDLE,
         };
         spec.write()?;
-        let log = folder.join("start.log");
+        let log = folder.join(docker::START_LOG);
         let mut child = docker::background(&supervisor_program::locate()?, &folder, &log)?
             .arg("docker")
             .arg(&folder)
@@ -160,7 +162,7 @@ impl Daemon {
 
     fn answers(&self) -> bool {
         let is_there = self.folder.join(docker::SOCKET).exists();
-        is_there && succeeds(self.docker().args(["version", "--format={{.Server.Version}}"]))
+        is_there && succeeds_within(self.docker().args(["version", "--format={{.Server.Version}}"]), ANSWER)
     }
 
     fn has(&self, image: &str) -> bool {
@@ -175,23 +177,32 @@ impl Daemon {
     }
 }
 
-/// Ends the daemon and removes everything that belongs to it, also after a crash. Returns `false` if there was nothing.
-pub(super) fn stop() -> Result<bool> {
-    if !folder().is_dir() {
+/// Ends the daemon and removes everything that belongs to it, also after a crash. Returns `false` if it answers and `is_used`; then it
+/// stays.
+pub(super) fn stop_unless(is_used: impl FnOnce(&Daemon) -> Result<bool>) -> Result<bool> {
+    stop_in(&folder(), || Daemon::running().map_or(Ok(false), |daemon| is_used(&daemon)))
+}
+
+/// The same for the daemon in this folder. Looks at it under its lock, when no other call starts or stops it.
+fn stop_in(folder: &Path, is_used: impl FnOnce() -> Result<bool>) -> Result<bool> {
+    let file = docker::lock(folder);
+    if !folder.is_dir() && !file.exists() && cgroups::existing(&cgroup(folder)).is_empty() {
+        return Ok(true);
+    }
+    let lock = Lock::acquire(&file, "preparing Docker for kind", PATIENCE, &progress::quiet)?;
+    if is_used()? {
         return Ok(false);
     }
-    let lock = Lock::acquire(&lock(), "preparing Docker for kind", PATIENCE, &progress::quiet)?;
-    clean()?;
+    clean(folder)?;
     lock.remove();
     Ok(true)
 }
 
-fn clean() -> Result<()> {
-    let folder = folder();
-    remove::end_processes(&folder)?;
-    cgroups::remove(&cgroup())?;
+fn clean(folder: &Path) -> Result<()> {
+    remove::end_processes(folder)?;
+    cgroups::remove(&cgroup(folder))?;
     if folder.is_dir() {
-        fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))?;
+        fs::remove_dir_all(folder).with_context(|| format!("could not remove {}", folder.display()))?;
     }
     Ok(())
 }
@@ -201,17 +212,28 @@ fn folder() -> PathBuf {
     layout::root().join(".kind")
 }
 
-fn lock() -> PathBuf {
-    layout::root().join(".kind.lock")
-}
-
 /// The name of the cgroup, unique to the folder.
-fn cgroup() -> String {
-    format!("operators-kind-{}", hex(&Sha256::digest(folder().as_os_str().as_encoded_bytes())[..4]))
+fn cgroup(folder: &Path) -> String {
+    format!("operators-kind-{}", hex(&Sha256::digest(folder.as_os_str().as_encoded_bytes())[..4]))
 }
 
 fn succeeds(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Like [`succeeds`]. Ends a command that takes longer.
+fn succeeds_within(command: &mut Command, limit: Duration) -> bool {
+    let Ok(mut child) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else { return false };
+    let begun = Instant::now();
+    while begun.elapsed() < limit {
+        if let Ok(Some(status)) = child.try_wait() {
+            return status.success();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = child.kill(); // it may have ended meanwhile
+    let _ = child.wait();
+    false
 }
 
 fn unpack_docker(target: &Path, tick: &dyn Fn()) -> Result<()> {
@@ -277,5 +299,28 @@ mod tests {
     #[test]
     fn folder_of_the_daemon_is_not_a_cluster() {
         assert!(Layout::of(".kind").is_err());
+    }
+
+    #[test]
+    fn daemon_that_does_not_answer_is_removed_and_a_used_one_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join(".kind");
+        let entries = || fs::read_dir(root.path()).unwrap().count();
+        assert!(stop_in(&folder, || bail!("there is nothing to look at")).unwrap());
+        assert_eq!(entries(), 0);
+        fs::create_dir_all(folder.join("data/overlay2")).unwrap(); // as after a kill of its supervisor
+        assert!(!stop_in(&folder, || Ok(true)).unwrap());
+        assert!(folder.join("data/overlay2").is_dir());
+        assert!(stop_in(&folder, || Ok(false)).unwrap());
+        assert_eq!(entries(), 0, "its lock goes, too");
+    }
+
+    #[test]
+    fn frozen_daemon_does_not_block_its_user() {
+        let begun = Instant::now();
+        assert!(!succeeds_within(Command::new("sleep").arg("60"), Duration::from_millis(50)));
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert!(succeeds_within(&mut Command::new("true"), Duration::from_secs(30)));
+        assert!(!succeeds_within(&mut Command::new("false"), Duration::from_secs(30)));
     }
 }

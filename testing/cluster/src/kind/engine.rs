@@ -1,11 +1,12 @@
 //! What runs the nodes of kind: the user's own Docker or Podman, with a published node image; or on a machine without either, or
 //! without a registry, the Docker of [`daemon`](super::daemon), with a node image that this repository builds.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
 
 use super::daemon::Daemon;
 use super::says;
@@ -29,7 +30,8 @@ pub(super) struct Engine {
 }
 
 /// The engines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Which {
     Docker,
     Podman,
@@ -59,7 +61,37 @@ impl Which {
     }
 
     pub(super) fn chosen() -> Result<Self> {
-        Self::choose(&std::env::var(ENGINE).unwrap_or_default(), Self::runs)
+        Self::choose(&wanted(), Self::runs)
+    }
+
+    /// The engine with the nodes of a cluster: the recorded one, whatever runs now, or else the chosen one.
+    pub(super) fn of_cluster(recorded: Option<Self>) -> Result<Self> {
+        recorded.map_or_else(Self::chosen, Ok)
+    }
+
+    /// The same for a cluster that the caller wants to run. Its engine cannot change.
+    pub(super) fn for_cluster(recorded: Option<Self>, name: &str) -> Result<Self> {
+        Self::agreed(recorded, name, &wanted(), Self::runs)
+    }
+
+    fn agreed(recorded: Option<Self>, name: &str, wanted: &str, runs: impl Fn(Self) -> bool) -> Result<Self> {
+        let Some(recorded) = recorded.filter(|_| !wanted.is_empty()) else {
+            return recorded.map_or_else(|| Self::choose(wanted, runs), Ok);
+        };
+        if Self::choose(wanted, runs)? != recorded {
+            let advice = format!("take it down first with `cargo xtask cluster down --name {name}`, or unset {ENGINE}");
+            bail!("the kind cluster {name} was created with {ENGINE}={}, not {wanted}: {advice}", recorded.name());
+        }
+        Ok(recorded)
+    }
+
+    /// The value of the variable that chooses it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+            Self::Built => "built",
+        }
     }
 
     fn program(self) -> &'static str {
@@ -76,9 +108,8 @@ impl Which {
 }
 
 impl Engine {
-    /// The chosen engine, for nodes of this image or of the one that the user names. Builds and starts what it needs.
-    pub(super) fn ready(image: Option<&str>, progress: Progress<'_>) -> Result<Self> {
-        let which = Which::chosen()?;
+    /// This engine, for nodes of this image or of the one that the user names. Builds and starts what it needs.
+    pub(super) fn ready(which: Which, image: Option<&str>, progress: Progress<'_>) -> Result<Self> {
         let wanted = image.map(str::to_owned).or_else(node_image);
         match which {
             Which::Built => {
@@ -94,9 +125,9 @@ impl Engine {
         }
     }
 
-    /// The chosen engine, if it runs.
-    pub(super) fn running() -> Result<Option<Self>> {
-        match Which::chosen()? {
+    /// This engine, if it runs. That of the user must run.
+    pub(super) fn running(which: Which) -> Result<Option<Self>> {
+        match which {
             Which::Built => Ok(Daemon::running().map(|daemon| Self::built(&daemon, None))),
             users => Self::of_user(users, None).map(Some),
         }
@@ -119,6 +150,11 @@ impl Engine {
         Self { which: Which::Built, image, environment: daemon.environment() }
     }
 
+    /// Whether this daemon runs nodes.
+    pub(super) fn is_used(daemon: &Daemon) -> Result<bool> {
+        Ok(!Self::built(daemon, None).clusters()?.is_empty())
+    }
+
     pub(super) fn network(&self) -> Network {
         if self.which == Which::Built { Network::Routes } else { Network::OfKind }
     }
@@ -139,7 +175,7 @@ impl Engine {
     }
 
     /// A command of kind.
-    pub(super) fn kind<const N: usize>(&self, args: [&str; N]) -> Result<Command> {
+    pub(super) fn kind<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Result<Command> {
         let tools = Tools::locate_or_build(&[Tool::Kind], &progress::to_stderr)?;
         let mut command = Command::new(tools.binary("kind")?);
         command.args(args);
@@ -165,9 +201,29 @@ impl Engine {
         Ok(says(self.kind(["get", "clusters"])?)?.lines().map(str::to_owned).collect())
     }
 
+    /// Whether kind has a cluster with this name.
+    pub(super) fn has(&self, cluster: &str) -> Result<bool> {
+        Ok(self.clusters()?.iter().any(|name| name == cluster))
+    }
+
+    /// Deletes the nodes of a cluster, and its entries in this kubeconfig.
+    pub(super) fn delete(&self, cluster: &str, kubeconfig: &Path) -> Result<()> {
+        says(self.kind(deletion(cluster.as_ref(), kubeconfig.as_ref()))?).map(drop)
+    }
+
+    /// The number of workers of a cluster.
+    pub(super) fn workers(&self, cluster: &str) -> Result<usize> {
+        Ok(self.nodes(cluster)?.iter().filter(|node| !node.contains("control-plane")).count())
+    }
+
     /// The names of the nodes of a cluster.
     pub(super) fn nodes(&self, cluster: &str) -> Result<Vec<String>> {
         Ok(says(self.kind(["get", "nodes", "--name", cluster])?)?.lines().map(str::to_owned).collect())
+    }
+
+    /// The image of a node, as the engine keeps its name.
+    pub(super) fn image_of(&self, node: &str) -> Result<String> {
+        Ok(says(self.command(["inspect", "--format={{.Config.Image}}", node]))?.trim().to_owned())
     }
 
     /// The id, on this machine, of the first process of a node. `None` if its processes are elsewhere, as with a remote Docker.
@@ -183,6 +239,17 @@ impl Engine {
     pub(super) fn run_in(&self, node: &str, script: &str) -> Result<()> {
         says(self.command(["exec", "--privileged", node, "sh", "-c", script])).map(drop)
     }
+}
+
+/// The arguments of kind that delete a cluster. Without a file, kind would change the user's own kubeconfig.
+fn deletion<'a>(cluster: &'a OsStr, kubeconfig: &'a OsStr) -> [&'a OsStr; 6] {
+    let [delete, what, name, file] = ["delete", "cluster", "--name", "--kubeconfig"].map(OsStr::new);
+    [delete, what, name, cluster, file, kubeconfig]
+}
+
+/// The engine that the user names; empty if there is none.
+fn wanted() -> String {
+    std::env::var(ENGINE).unwrap_or_default()
 }
 
 /// The node image that the user names.
@@ -230,6 +297,29 @@ mod tests {
         assert_eq!(choose("docker", &[]), Which::Docker, "the error then says that it does not run");
         let error = Which::choose("nerdctl", |_| false).unwrap_err().to_string();
         assert_eq!(error, "KIND_ENGINE is \"nerdctl\": choose docker, podman or built");
+    }
+
+    #[test]
+    fn engine_of_a_cluster_stays_the_one_that_created_it() {
+        let agreed = |recorded, wanted, running: &[Which]| {
+            let which = Which::agreed(recorded, "dev", wanted, |engine| running.contains(&engine));
+            which.map_err(|error| error.to_string())
+        };
+        assert_eq!(agreed(None, "", &[Which::Docker]), Ok(Which::Docker));
+        assert_eq!(agreed(Some(Which::Built), "", &[Which::Docker]), Ok(Which::Built), "Docker started later");
+        assert_eq!(agreed(Some(Which::Podman), "", &[]), Ok(Which::Podman), "the error then says that it does not run");
+        assert_eq!(agreed(Some(Which::Built), "built", &[Which::Docker]), Ok(Which::Built));
+        let refused = agreed(Some(Which::Built), "docker", &[Which::Docker]).unwrap_err();
+        assert!(refused.contains("created with KIND_ENGINE=built, not docker"), "{refused}");
+        assert!(refused.contains("`cargo xtask cluster down --name dev`"), "{refused}");
+        assert_eq!(Which::of_cluster(Some(Which::Podman)).unwrap(), Which::Podman);
+    }
+
+    #[test]
+    fn deletion_leaves_the_users_kubeconfig_alone() {
+        let arguments = deletion("dev".as_ref(), "/state/dev/kind.kubeconfig".as_ref());
+        assert_eq!(arguments[..4], ["delete", "cluster", "--name", "dev"]);
+        assert_eq!(arguments[4..], ["--kubeconfig", "/state/dev/kind.kubeconfig"]);
     }
 
     #[test]

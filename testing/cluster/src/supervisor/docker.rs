@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,15 +14,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, unmount};
 use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, pivot_root, setrlimit, wait};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::namespaces::{Ip, c_string, end_others, tmpfs};
 use super::{MEMBER_OF, forwarder, runc};
-use crate::cgroups;
-use crate::missing::{bare, require};
+use crate::missing::{bare, last_line, require};
 use crate::network::{Family, Node, REGISTRY_PORT};
+use crate::tools::Lock;
+use crate::{cgroups, network_namespace};
 
 /// How the daemon runs. It is in the daemon's folder, which has everything that the daemon writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,14 +67,51 @@ pub(crate) fn registry() -> std::net::SocketAddr {
 pub(crate) const SOCKET: &str = "docker.sock";
 /// The daemon's log in its folder.
 pub(crate) const LOG: &str = "docker.log";
+/// The log of its supervisor in the same folder.
+pub(crate) const START_LOG: &str = "start.log";
 /// Where the daemon's folder is in its root file system.
 const HOME: &str = "/operators";
 
-/// Becomes `unshare`, whose child is process 1 of new namespaces.
+/// The lock for starting and removing the daemon in this folder. It is outside of the folder, so that it outlives it.
+pub(crate) fn lock(folder: &Path) -> PathBuf {
+    folder.with_extension("lock")
+}
+
+/// Runs the daemon in new namespaces until it ends, and then removes what is outside of them.
 pub(super) fn run(folder: &Path) -> Result<()> {
     let _ = rustix::process::setsid(); // fails only if this process already leads a session
-    cgroups::create(&DaemonSpec::read(folder)?.cgroup)?;
-    super::namespaces::unshared(&["docker-inside"], folder, Stdio::null())
+    let cgroup = DaemonSpec::read(folder)?.cgroup;
+    cgroups::create(&cgroup)?;
+    let mut inside = super::namespaces::unshare(&["docker-inside"], folder, Stdio::null())?;
+    let ended = inside.status().context("could not start unshare")?;
+    let why = last_line(&fs::read(folder.join(START_LOG)).unwrap_or_default());
+    clear(folder, &cgroup, !ended.success())?;
+    if ended.success() { Ok(()) } else { bail!("{why}") }
+}
+
+/// Removes what a daemon that has ended leaves: its cgroups, its folder and its lock. After a failure, the logs stay to tell why. If
+/// another call holds the lock, it starts the daemon again or removes it. It then removes the rest too.
+fn clear(folder: &Path, cgroup: &str, has_failed: bool) -> Result<()> {
+    let Some(lock) = Lock::try_acquire(&lock(folder))? else { return Ok(()) };
+    cgroups::remove(cgroup)?;
+    if has_failed {
+        return empty(folder, has_failed);
+    }
+    fs::remove_dir_all(folder).with_context(|| format!("could not remove {}", folder.display()))?;
+    lock.remove();
+    Ok(())
+}
+
+/// Removes what is in the daemon's folder, with or without the logs. Nothing of the machine is mounted there.
+fn empty(folder: &Path, keeps_logs: bool) -> Result<()> {
+    let entries = fs::read_dir(folder).with_context(|| format!("could not read {}", folder.display()))?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if !(keeps_logs && path.extension().is_some_and(|extension| extension == "log")) {
+            // What stays after an error, the next start removes.
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
+    }
+    Ok(())
 }
 
 /// Runs the daemon as a child of process 1, until it has no containers for a while.
@@ -90,13 +126,7 @@ pub(super) fn run_inside(folder: &Path) -> Result<()> {
     let mut daemon = start()?;
     let ended = watch(&mut daemon, spec.idle);
     end_others();
-    // The log stays if it tells why the daemon ended. Nothing of the machine is mounted in this folder.
-    for entry in fs::read_dir(HOME).context("could not read the daemon's folder")?.flatten() {
-        if ended.is_ok() || entry.file_name() != LOG {
-            let path = entry.path();
-            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }; // or the next start does
-        }
-    }
+    empty(Path::new(HOME), ended.is_err())?;
     cgroups::leave();
     cgroups::remove(&spec.cgroup)?;
     ended
@@ -239,10 +269,7 @@ pub(super) fn forward(pid: i32, from: u16, to: u16) -> Result<()> {
     let _ = rustix::process::setsid(); // fails only if this process already leads a session
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, from))
         .with_context(|| format!("could not listen on port {from}: does another program use it?"))?;
-    let network = File::open(format!("/proc/{pid}/ns/net")).context("the node of kind has ended")?;
-    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-        .context("could not enter the network of the node")?;
-    drop(network);
+    network_namespace::enter(pid)?;
     forwarder::forward(listener, to);
     while Path::new(&format!("/proc/{pid}")).exists() {
         thread::sleep(Duration::from_millis(500));
@@ -290,6 +317,34 @@ mod tests {
         assert_eq!(configuration["hosts"], json!(["unix:///operators/docker.sock"]));
         assert_eq!(configuration["cgroup-parent"], "/operators-kind-1");
         assert_eq!(configuration["runtimes"]["bounded"]["path"], "/usr/local/sbin/runc-within-bounds");
+    }
+
+    #[test]
+    fn daemon_that_has_ended_leaves_nothing_but_the_logs_of_a_failure() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join(".kind");
+        let left = |folder: &Path| {
+            let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        fs::create_dir_all(folder.join("data")).unwrap();
+        for file in [LOG, START_LOG, "daemon.json"] {
+            fs::write(folder.join(file), "").unwrap();
+        }
+        let other_call = Lock::try_acquire(&lock(&folder)).unwrap().unwrap();
+        clear(&folder, "operators-kind-of-a-test", false).unwrap();
+        assert_eq!(left(&folder).len(), 4, "the holder of the lock uses them");
+        drop(other_call);
+        clear(&folder, "operators-kind-of-a-test", true).unwrap();
+        assert_eq!(left(&folder), [LOG, START_LOG]);
+        clear(&folder, "operators-kind-of-a-test", false).unwrap();
+        assert!(left(root.path()).is_empty(), "also after the idle time");
+    }
+
+    #[test]
+    fn lock_of_the_daemon_outlives_its_folder() {
+        assert_eq!(lock(Path::new("/state/.kind")), Path::new("/state/.kind.lock"));
     }
 
     #[test]

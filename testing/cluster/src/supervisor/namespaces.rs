@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -40,22 +40,22 @@ pub(super) fn enter(spec: &Spec) -> Result<()> {
     cgroups::create(&spec.cgroup())?;
     let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, spec.ports.api))
         .with_context(|| format!("could not listen on port {}", spec.ports.api))?;
-    unshared(&["node"], &spec.folder, OwnedFd::from(outside))
+    let mut unshare = unshare(&["node"], &spec.folder, OwnedFd::from(outside))?;
+    Err(unshare.exec()).context("could not start unshare")
 }
 
-/// Becomes `unshare`, whose child runs this program with these arguments and the folder as process 1 of new namespaces.
-pub(super) fn unshared(args: &[&str], folder: &Path, input: impl Into<Stdio>) -> Result<()> {
-    let unshare = require("unshare", "util-linux")?;
-    let error = bare(unshare)
+/// The command `unshare`, whose child runs this program with these arguments and the folder as process 1 of new namespaces.
+pub(super) fn unshare(args: &[&str], folder: &Path, input: impl Into<Stdio>) -> Result<Command> {
+    let mut unshare = bare(require("unshare", "util-linux")?);
+    unshare
         .args(["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"])
         .args(["--propagation", "private"])
         .arg(std::env::current_exe()?)
         .args(args)
         .arg(folder)
         .env(MEMBER_OF, folder)
-        .stdin(input)
-        .exec();
-    Err(error).context("could not start unshare")
+        .stdin(input);
+    Ok(unshare)
 }
 
 /// Prepares the namespaces for the first node: cgroup, mounts, sysctls, host name and network.
