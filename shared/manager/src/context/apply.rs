@@ -404,7 +404,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let decoded = Decoded::read::<Projected<C>>(answer).map_err(&decode_error)?;
         let store = self.store::<C>();
         self.informer::<C>().observe(&decoded, self.writer());
-        self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
+        self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind(), &target.key);
         store.verify(&target.key, decoded.meta.uid, target.verified(decoded.meta.fingerprint.hash));
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);
         let problem = |Undecodable { error, .. }| {
