@@ -305,7 +305,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let known = self.store::<C>().known(&target.key);
         let (is_lost, verified) = (known.is_none(), known.as_ref().and_then(|known| known.verified));
         let is_changed = known.as_ref().is_some_and(Known::is_changed);
-        if self.waits(requests, target, &difference.changes) {
+        if self.waits(requests, target, &difference) {
             return Ok(known.map(|known| known.item));
         }
         if verified.is_none()
@@ -330,7 +330,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         {
             let answer = requests.json_patch(&target.key, &operations).await?;
             self.controller.children.wrote(requests.kind(), Written::Updated);
-            let before = Before { metadata: &metadata, verified, is_changed, is_lost };
+            let before = Before { metadata: &metadata, verified, is_changed, is_lost, is_covered: difference.covered };
             self.report_applied::<C>(requests, target, before, difference, &answer)?;
             return Box::pin(self.change::<C>(requests, target, &answer, true)).await;
         }
@@ -345,7 +345,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let answer = requests.apply(&target.key, &body).await?;
         self.controller.children.wrote(requests.kind(), Written::Updated);
         let applied = self.observe::<C>(requests, target, &answer)?;
-        let before = Before { metadata: &metadata, verified, is_changed, is_lost };
+        let before = Before { metadata: &metadata, verified, is_changed, is_lost, is_covered: difference.covered };
         if adopted {
             let (changes, kept) = (difference.changes, Vec::new());
             self.report_adoption(&AppliedWrite { requests, target, before, changes, kept });
