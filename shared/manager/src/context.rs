@@ -53,7 +53,7 @@ pub(crate) use capabilities::Capabilities;
 pub use create::Creation;
 use memory::Rollout;
 pub(crate) use memory::{LastReconciled, Memory};
-pub(crate) use primary::{has_finalizer, is_paused, paused_annotation};
+pub(crate) use primary::{has_finalizer, is_paused, paused_annotation, reconcile_request};
 pub use read::SecretValues;
 pub(crate) use recent::Recent;
 

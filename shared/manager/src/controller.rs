@@ -373,8 +373,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         self
     }
 
-    /// Declares that only changes of a part of the object wake it. Changes of the uid, the generation, the finalizers, the pause
-    /// annotation, and the deletion always do. controller-runtime calls such a filter a predicate.
+    /// Declares that only changes of a part of the object wake it. Changes of the uid, the generation, the finalizers, the annotations
+    /// `GROUP/paused` and `GROUP/reconcile-requested-at`, and the deletion always do. controller-runtime calls such a filter a
+    /// predicate.
     ///
     /// `part` must depend on the object alone. A change is compared with what the last reconcile acted on, so nothing is missed
     /// while a reconcile runs.

@@ -139,8 +139,13 @@ pub(crate) fn paused_annotation<K: Primary>() -> String {
     format!("{}/paused", K::group(&()))
 }
 
+/// The value of the annotation by which a user requests a reconcile.
+pub(crate) fn reconcile_request<K: Primary>(object: &K) -> Option<&str> {
+    annotation(object, &format!("{}/reconcile-requested-at", K::group(&())))
+}
+
 /// Returns an annotation of the object itself.
-pub(super) fn annotation<'a, K: Primary>(object: &'a K, name: &str) -> Option<&'a str> {
+fn annotation<'a, K: Primary>(object: &'a K, name: &str) -> Option<&'a str> {
     object.meta().annotations.as_ref()?.get(name).map(String::as_str)
 }
 

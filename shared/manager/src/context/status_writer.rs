@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     Context, Primary, Shared,
     memory::{Remembered, Rollout},
-    primary::annotation,
+    primary::reconcile_request,
 };
 use crate::{
     conditions::{
@@ -152,9 +152,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let object = self.object();
         *status.conditions_mut() = conditions;
         *status.observed_generation_mut() = object.meta().generation;
-        let request = format!("{}/reconcile-requested-at", self.controller.names.group);
         *status.last_handled_reconcile_at_mut() =
-            annotation(&*object, &request).map(|token| cut(token, ECHO_BYTES).to_owned());
+            reconcile_request(&*object).map(|token| cut(token, ECHO_BYTES).to_owned());
 
         // A new fence alone is no reason to write: keep the stored one here, and raise it only when something else differs.
         let stored_fence = object.status().and_then(Status::fence).cloned();
