@@ -226,7 +226,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             return Ok(live);
         };
         // If the patch fails, the retry finds the created child in the cache, and gives up the defaults.
-        let live = self.cache_answer::<C>(requests, &target.key, &answer)?;
+        let live = self.cache_created::<C>(requests, &target.key, &answer)?;
         self.report_creation(requests, target, &live.uid, reason, text);
         let answer = Box::pin(requests.merge_patch(&target.key, &patch)).await?;
         self.observe::<C>(requests, target, &answer)

@@ -90,7 +90,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     async fn read_child<C: Viewed>(&self, key: &ObjectKey) -> Result<Option<Arc<Live<C::View>>>, Error> {
         let requests = self.requests::<C>();
         match requests.get(key).await {
-            Ok(text) => self.cache_answer::<C>(&requests, key, &text).map(Some),
+            Ok(text) => self.cache_read::<C>(&requests, key, &text).map(Some),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -216,16 +216,40 @@ impl<K: Primary, S: Shared> Context<K, S> {
         ObjectKey { namespace: self.reconciliation.key.namespace.clone(), name: name.into() }
     }
 
-    /// Takes an answer of the API server into the cache.
-    pub(super) fn cache_answer<C: Viewed>(
+    /// Takes the answer to a create into the cache.
+    pub(super) fn cache_created<C: Viewed>(
         &self,
         requests: &Requests,
         key: &ObjectKey,
         answer: &str,
     ) -> Result<Arc<Live<C::View>>, Error> {
-        let decode_error = requests.undecodable("read", key);
-        let decoded = Decoded::read::<Projected<C>>(answer).map_err(&decode_error)?;
-        self.informer::<C>().observe(&decoded, self.writer());
+        self.decode::<C>(requests, key, answer, |decoded| {
+            self.informer::<C>().observe(decoded, self.writer());
+        })
+    }
+
+    /// Takes the answer to a read into the cache if the watch delivers the changes of the object. So an object without our label, for
+    /// instance, is read anew each time.
+    pub(super) fn cache_read<C: Viewed>(
+        &self,
+        requests: &Requests,
+        key: &ObjectKey,
+        answer: &str,
+    ) -> Result<Arc<Live<C::View>>, Error> {
+        self.decode::<C>(requests, key, answer, |decoded| {
+            self.informer::<C>().observe_read(decoded, self.writer());
+        })
+    }
+
+    fn decode<C: Viewed>(
+        &self,
+        requests: &Requests,
+        key: &ObjectKey,
+        answer: &str,
+        observe: impl FnOnce(&Decoded<Live<C::View>>),
+    ) -> Result<Arc<Live<C::View>>, Error> {
+        let decoded = Decoded::read::<Projected<C>>(answer).map_err(requests.undecodable("read", key))?;
+        observe(&decoded);
         decoded.item.map_err(|undecodable| {
             Error::Other(format!("{} \"{}\" does not decode: {}", requests.kind(), key.name, undecodable.error).into())
         })

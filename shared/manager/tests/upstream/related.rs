@@ -141,6 +141,36 @@ async fn write_of_one_reconcile_wakes_the_others_that_read_the_object() {
     }
 }
 
+/// The watch delivers no change of an object without our label, so the cache must not answer for it.
+#[tokio::test(start_paused = true)]
+async fn object_that_the_watch_does_not_select_is_read_anew_each_time() {
+    let (model, texts) = (model(), Arc::new(parking_lot::Mutex::new(Vec::new())));
+    put(&model, &["a"]);
+    set(&model, "theirs", "old").await;
+    let (clock, noted) = (model.clone(), texts.clone());
+    let setup = move |manager: &mut Manager| {
+        let texts = noted.clone();
+        let controller = Controller::of::<Toy>().owns::<Whole<ConfigMap>>();
+        manager.add(controller.reconcile(move |_: Arc<Toy>, context: Context<Toy>| {
+            let texts = texts.clone();
+            async move {
+                let found = match context.get::<Whole<ConfigMap>>("theirs") {
+                    Some(map) => Some(map),
+                    None => context.get_uncached::<Whole<ConfigMap>>("theirs").await?,
+                };
+                texts.lock().push(found.and_then(|map| map.data.as_ref()?.get("text").cloned()));
+                Ok(Action::Done)
+            }
+        }));
+    };
+    let _harness = Harness::start(&Toys(setup), &[NO_RESYNC], model.client_named("toys"), move || clock.now());
+    sleep(MOMENT).await;
+    set(&model, "theirs", "new").await;
+    change(&model, "a", 2).await;
+    sleep(MOMENT).await;
+    assert_eq!(*texts.lock(), ["old", "new"].map(|text| Some(text.to_owned())));
+}
+
 #[tokio::test(start_paused = true)]
 async fn several_references_to_one_kind_all_count() {
     let (model, calls) = (model(), Calls::default());
