@@ -452,8 +452,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 
     pub(super) fn requests<C: Resource<DynamicType = ()>>(&self) -> Requests {
-        let environment = &self.controller.environment;
-        Requests::of::<C>(environment.client.clone(), &self.controller.names.manager, environment.leading.clone())
+        let (controller, term) = (&self.controller, self.reconciliation.term.clone());
+        Requests::of::<C>(controller.environment.client.clone(), &controller.names.manager, term)
     }
 }
 

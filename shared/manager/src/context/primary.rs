@@ -51,7 +51,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         if self.patch_finalizers(&object, &finalizers).await?.is_none() {
             return Ok(None);
         }
-        let requests = &self.controller.requests;
+        let requests = &self.reconciliation.requests;
         let text = match requests.get(&self.reconciliation.key).await {
             Ok(text) => text,
             Err(error) if error.class() == Class::NotFound => return Ok(None),
@@ -115,7 +115,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             "{}'s controller must declare .annotates()",
             self.controller.names.kind
         );
-        self.controller.requests.merge_patch(&self.reconciliation.key, patch).await
+        self.reconciliation.requests.merge_patch(&self.reconciliation.key, patch).await
     }
 }
 

@@ -101,7 +101,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// cache is enough. Returns `None` if the object is gone, or if a different object has the name now.
     pub async fn refresh_status(&self) -> Result<Option<Arc<K>>, Error> {
         let object = self.object();
-        let present = self.controller.environment.leading.fence();
+        let present = self.reconciliation.term.fence();
         let written = object.status().and_then(Status::fence);
         if present.as_ref() == written {
             return Ok(Some(object));
@@ -109,7 +109,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let Some(text) = self.read_primary().await? else { return Ok(None) };
         let object = self.cache_and_continue(&text)?;
         if let Some(written) = object.as_ref().and_then(|object| object.status()?.fence()) {
-            self.controller.environment.leading.witness(written);
+            self.reconciliation.term.witness(written);
         }
         Ok(object)
     }
@@ -122,7 +122,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     /// Reads the object that now has the name of the reconciled object. Returns `None` if there is none.
     pub(super) async fn read_primary(&self) -> Result<Option<String>, Error> {
-        match self.controller.requests.get(&self.reconciliation.key).await {
+        match self.reconciliation.requests.get(&self.reconciliation.key).await {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -142,8 +142,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// When the controller does not declare the kind with `owns`.
     pub async fn sync_cache<C: Viewed>(&self) -> Result<(), Error> {
-        let (term, namespace) =
-            (self.controller.environment.leading.times_elected(), &self.reconciliation.key.namespace);
+        let (term, namespace) = (self.reconciliation.term.times_elected(), &self.reconciliation.key.namespace);
         let kind = self.requests::<C>().kind().to_owned();
         // A list that is refused for good must not hold this worker: other namespaces need it.
         let listed = self.informer::<C>().try_list_for(term, namespace).await;

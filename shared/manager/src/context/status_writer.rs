@@ -160,7 +160,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let fenced = status.fence_mut().map(|fence| *fence = stored_fence).is_some();
 
         let (key, gate, memory) = (&self.reconciliation.key, &self.controller.gate, &self.controller.memory);
-        let requests = &self.controller.requests;
+        let requests = &self.reconciliation.requests;
         if object.status() == Some(&status) {
             memory.modify(key, |it| it.held_status = None);
             self.controller.environment.metrics.skipped_writes.with_label_values(&[requests.kind(), "status"]).inc();
@@ -174,7 +174,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             return Ok(false);
         }
         let decode_error = requests.undecodable("write the status of", key);
-        if let (Some(fence), Some(present)) = (status.fence_mut(), self.controller.environment.leading.fence()) {
+        if let (Some(fence), Some(present)) = (status.fence_mut(), self.reconciliation.term.fence()) {
             *fence = Some(present);
         }
         let new = serde_json::to_value(&status).map_err(&decode_error)?;

@@ -18,7 +18,6 @@ use workqueue::{Priority, WorkQueue};
 
 use super::{ControllerOptions, Demoted, KeyStream, Reconcile, WakeFilter, worker::Worker};
 use crate::{
-    api::Requests,
     context::{Caches, ControllerState, Environment, Memory, Names, Recent, Shared},
     events::{EventType, Note, Reference},
     metrics::{ChildMetrics, Metrics},
@@ -169,7 +168,6 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             *self;
         let ControllerOptions { needs, capabilities, cleanup, gone, scraped, demoted, observe, workers, wakes_on: _ } =
             options;
-        let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
         let (metrics, clock) = (environment.metrics.clone(), environment.clock.clone());
@@ -177,7 +175,6 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             environment,
             names,
             children,
-            requests,
             queue: queue.clone(),
             primary: primary.clone(),
             caches,
