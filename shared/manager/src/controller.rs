@@ -341,8 +341,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         self.annotates()
     }
 
-    /// Calls `gone` when an object is gone, for example to drop its metrics. May miss an object that is created again at once.
-    /// Also called for a name that a child or a stream uses, while the list that would show the object fails.
+    /// Calls `gone` when an object is gone, for example to drop its metrics; on a standby at the next resync. May miss an object that
+    /// is created again at once. Also called for each key without an object that labels of a child or the function of
+    /// [`watches`](Self::watches) name, even while the list that would show the object fails.
     pub fn on_gone(mut self, gone: impl Fn(&ObjectKey) + Send + Sync + 'static) -> Self {
         self.options.gone = Some(Box::new(gone));
         self

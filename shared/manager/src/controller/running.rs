@@ -51,6 +51,8 @@ pub(crate) struct Running {
     pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
     /// The operator's function for the loss of the leadership.
     demoted: Demoted,
+    /// Drops the ready keys of objects that are gone.
+    sweep: Box<dyn Fn() + Send + Sync>,
     /// Returns the keys of all objects of the kind.
     pub(crate) keys: Box<dyn Fn() -> Vec<ObjectKey> + Send + Sync>,
     /// Runs one worker, which takes keys until the queue is shut down.
@@ -105,8 +107,10 @@ impl Running {
         }
     }
 
-    /// Puts every object of the kind into the queue, except those that are reconciled within this time anyway.
+    /// Puts every object of the kind into the queue, except those that are reconciled within this time anyway. Drops the keys of
+    /// objects that are gone.
     pub(crate) fn resync(&self, interval: Duration) {
+        (self.sweep)();
         for key in (self.keys)() {
             wake_unless_due(&self.queue, &self.name, key, Priority::LOW, interval, &Cause::Resync);
         }
@@ -129,6 +133,7 @@ impl Running {
             waiting: Waiting::default(),
             scrape: Box::new(|_| ()),
             demoted: Box::new(|| ()),
+            sweep: Box::new(|| ()),
             keys: Box::new(Vec::new),
             work: Box::new(work),
         }
@@ -197,7 +202,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             gone,
             observe,
         });
-        let (counted, led) = (name.clone(), name.clone());
+        let (counted, led, swept) = (name.clone(), name.clone(), worker.clone());
         let wakes = |stream| wake_from(stream, name.clone(), queue.clone(), primary.clone());
         let streams = streams.into_iter().map(wakes).collect();
         let running = Running {
@@ -232,6 +237,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
                     catch_panic("on_demotion", &led, &metrics, demoted);
                 }
             }),
+            sweep: Box::new(move || swept.sweep()),
             keys: Box::new(move || primary.store.keys()),
             work: Box::new(move || Box::pin(worker.clone().work())),
         };
