@@ -53,8 +53,14 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// When the controller does not declare the kind with `watches`.
     pub fn watched<C: Viewed>(&self) -> Vec<Arc<Live<C::View>>> {
-        let key = self.reconciliation.key.to_string();
-        self.store::<C>().indexed_cluster(index_of_watched::<K, C>(), &key)
+        let (index, key) = (index_of_watched::<K, C>(), self.reconciliation.key.to_string());
+        assert!(
+            self.controller.capabilities.watched.contains(index),
+            "{}'s controller does not declare which objects of kind {1} name its own: add .watches::<{1}>(…)",
+            self.controller.names.kind,
+            C::kind(&())
+        );
+        self.store::<C>().indexed_cluster(index, &key)
     }
 
     /// Whether kind `C` is installed and its objects in the namespace of the reconciled object can be listed, as far as the cache

@@ -217,6 +217,25 @@ async fn change_of_a_mapped_object_wakes_the_old_and_the_new_target() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn objects_that_name_the_reconciled_one_are_those_of_a_kind_that_is_watched() {
+    let model = model();
+    put(&model, &["a"]);
+    let clock = model.clone();
+    let setup = |manager: &mut Manager| {
+        let controller = Controller::of::<Toy>().owns::<ConfigMap>();
+        manager.add(controller.reconcile(|_: Arc<Toy>, context: Context<Toy>| async move {
+            drop(context.watched::<ConfigMap>());
+            Ok(Action::Done)
+        }));
+    };
+    let _harness = Harness::start(&Toys(setup), &[NO_RESYNC], model.client_named("toys"), move || clock.now());
+    sleep(10 * MOMENT).await;
+    let events = model.objects("events.events.k8s.io");
+    let cure = "add .watches::<ConfigMap>(…)";
+    assert!(events.iter().any(|event| event["note"].as_str().is_some_and(|it| it.contains(cure))), "{events:#?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn panicking_map_wakes_all_objects() {
     let (model, calls) = (model(), Calls::default());
     model.install(&normalize(&Ribbon::crd()));
