@@ -185,7 +185,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns` or `watches_labelled`.
+    /// When the controller does not declare the kind.
     pub fn labelled<C: Viewed>(&self) -> Vec<Arc<Live<C::View>>>
     where
         K: Resource<Scope = NamespaceResourceScope>,

@@ -67,7 +67,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub fn apply<C: Child>(&self, desired: C) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, S, C> {
         // Serialize here, outside of the `async` block, so that the future does not hold a whole typed object.
         let requests = self.requests::<C>();
@@ -75,15 +75,16 @@ impl<K: Primary, S: Shared> Context<K, S> {
         async move { self.ensure::<C>(&requests, &target?).await }
     }
 
-    /// [`apply`](Context::apply)s `Some`; deletes this object's child of that kind for `None`.
+    /// [`apply`](Context::apply)s `Some`; for `None`, deletes all children of that kind that this object has, whatever their names.
+    /// [`delete`](Context::delete) deletes a single one.
     ///
-    /// Also deletes a child from which another client removed our label. There is one exception: if the label was removed while
-    /// no operator ran, and the child was no longer wanted when one started again, the child is unknown and stays until its
-    /// owner goes.
+    /// Also deletes children from which another client removed our label, the last 16 of them. There is one exception: if the label
+    /// was removed while no operator ran, and the child was no longer wanted when one started again, the child is unknown and stays
+    /// until its owner goes.
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub fn apply_or_delete<C: Child>(
         &self,
         desired: Option<C>,
@@ -109,7 +110,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub fn apply_or_keep<C: Child + Resource<Scope = K::Scope>>(
         &self,
         name: &str,

@@ -33,7 +33,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub async fn create<C: Child>(&self, desired: C) -> Result<Creation<C::View>, Error> {
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired)?;

@@ -26,12 +26,12 @@ const MISSING: Duration = Duration::from_secs(30);
 const PRESENT: Duration = Duration::from_mins(1);
 
 impl<K: Primary, S: Shared> Context<K, S> {
-    /// Returns the object of kind `C` with this name in the namespace of the reconciled object. From the cache, which holds
-    /// only what the controller declares.
+    /// Returns the object of kind `C` with this name, in the namespace of the reconciled object if that has one. From the cache, which
+    /// holds only what the controller declares.
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns` or `watches…`.
+    /// When the controller does not declare the kind.
     pub fn get<C: Viewed + Resource<Scope = K::Scope>>(&self, name: &str) -> Option<Arc<Live<C::View>>> {
         self.store::<C>().get(&self.neighbour(name))
     }
@@ -40,7 +40,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind.
     pub fn owned<C: Viewed>(&self) -> Vec<Arc<Live<C::View>>> {
         let store = self.store::<C>();
         store.owned(self.reconciliation.id).iter().filter_map(|key| store.get(key)).collect()
@@ -80,12 +80,11 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 
     /// Reads one object from the API server, past the cache: for the rare decision that must not rest on a cache that
-    /// lags behind. Returns `None` if the object does not exist.
+    /// lags behind. Returns `None` if the object does not exist. The cache takes it in if the watch selects it.
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`: for a kind that is only watched, the derived permissions
-    /// have no `get`.
+    /// When the controller does not declare the kind. For one that is only watched, the derived permissions have no `get`.
     pub async fn get_uncached<C>(&self, name: &str) -> Result<Option<Arc<Live<C::View>>>, Error>
     where
         C: Viewed + Resource<Scope = K::Scope>,
@@ -146,7 +145,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind.
     pub async fn sync_cache<C: Viewed>(&self) -> Result<(), Error> {
         let (term, namespace) = (self.reconciliation.term.times_elected(), &self.reconciliation.key.namespace);
         let kind = self.requests::<C>().kind().to_owned();

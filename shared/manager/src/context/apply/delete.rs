@@ -46,7 +46,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub async fn delete<C: Child>(&self, child: &Live<C::View>) -> Result<(), Error> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
         let requests = self.requests::<C>();
@@ -77,7 +77,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub async fn delete_quietly<C: Child>(&self, child: &Live<C::View>) -> Result<bool, Error> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
         let requests = self.requests::<C>();
