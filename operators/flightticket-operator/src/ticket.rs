@@ -21,7 +21,6 @@ pub const ADOPT: &str = "flights.com/adopt-booking";
 pub const RETRY: &str = "flights.com/retry";
 /// Annotation: `true` lets the object be deleted although its booking could not be cancelled.
 pub const FORCE_DELETE: &str = "flights.com/force-delete";
-const REQUESTED: &str = "flights.com/reconcile-requested-at";
 
 /// What the annotations say about the object's booking.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,11 +118,11 @@ impl FlightTicket {
 
     /// Returns the parts of the ticket whose change ends a wait at once: the user's requests, and whether the status reports
     /// `Ready`. Other changes wait for the next poll, so that they cause no request to the provider.
-    pub fn intent(&self) -> (String, [Option<String>; 2], bool) {
+    pub fn intent(&self) -> (String, Option<String>, bool) {
         let status = self.status.as_ref();
         let is_reported = status.is_some_and(|status| status.conditions.iter().any(|it| it.type_ == "Ready"));
-        let annotations = [REQUESTED, FORCE_DELETE].map(|name| self.annotation(name).map(str::to_owned));
-        (self.demand(&self.claim(), self.own_booking().is_some()), annotations, is_reported)
+        let forced = self.annotation(FORCE_DELETE).map(str::to_owned);
+        (self.demand(&self.claim(), self.own_booking().is_some()), forced, is_reported)
     }
 }
 
@@ -186,7 +185,7 @@ mod tests {
         assert_eq!(intent(json!({}), reported(&["Ready"])), usual);
         assert_eq!(intent(json!({"labels": {"a": "b"}}), both()), usual);
         assert_ne!(intent(json!({}), reported(&["Synced"])), usual);
-        for name in [REQUESTED, FORCE_DELETE, RETRY] {
+        for name in [FORCE_DELETE, RETRY] {
             assert_ne!(intent(json!({"annotations": {name: "true"}}), both()), usual, "{name}");
         }
     }

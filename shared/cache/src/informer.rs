@@ -169,6 +169,14 @@ impl<R: Representation> Informer<R> {
         is_known
     }
 
+    /// Does the same for the answer to a read, but only if the watch delivers the changes of the object. Otherwise the cache would hold
+    /// for ever what was read once.
+    pub fn observe_read(&self, decoded: &Decoded<R::Item>, writer: Writer) {
+        if self.store.selects(&decoded.meta) {
+            self.observe(decoded, writer);
+        }
+    }
+
     /// Removes an object that this writer has deleted, see [`Store::observe_gone`]. `kept` is the metadata in the answer if the
     /// object exists for a while, because of a finalizer for instance.
     pub fn observe_gone(&self, key: &ObjectKey, uid: Uid, kept: Option<&CachedMeta>, writer: Writer) {

@@ -224,8 +224,7 @@ impl<R: Representation> Store<R> {
             state.objects.get(&decoded.key).is_some_and(|old| had_version(old) && !same::<R>(old, decoded));
         // Nearly all answers are to writes of what reconcilers read, so a closer look at the change would be in vain.
         let delta = state.upsert::<R>(decoded, same_but_version);
-        // The watch will not deliver an object that it does not select: that of another operator or tool, which a reconciler has
-        // read, or one whose label a policy has changed.
+        // The watch will not deliver an object that it does not select: one of ours whose label a policy has changed.
         if state.selection.selects(&decoded.meta)
             && let Some(progress) = state.watch_of_mut(&decoded.key)
         {

@@ -19,14 +19,14 @@ use tracing::{Instrument, Span, field::Empty};
 use crate::{
     client::is_not_leading,
     error::{Error, Request},
-    leading::Leading,
+    leading::Term,
     telemetry::TARGET,
 };
 
 /// The deadline of a request: enough for an admission webhook (at most 30 s by the API, 10 s by default) and a loaded server.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Requests for objects of one kind, made as one field manager.
+/// Requests for objects of one kind, made as one field manager, in one term.
 #[derive(Clone)]
 pub(crate) struct Requests {
     client: Client,
@@ -34,14 +34,14 @@ pub(crate) struct Requests {
     api_version: String,
     plural: String,
     manager: String,
-    leading: Leading,
+    term: Term,
 }
 
 impl Requests {
-    pub(crate) fn of<K: Resource<DynamicType = ()>>(client: Client, manager: &str, leading: Leading) -> Self {
+    pub(crate) fn of<K: Resource<DynamicType = ()>>(client: Client, manager: &str, term: Term) -> Self {
         Self {
             client,
-            leading,
+            term,
             kind: K::kind(&()).into_owned(),
             api_version: K::api_version(&()).into_owned(),
             plural: K::plural(&()).into_owned(),
@@ -180,7 +180,7 @@ impl Requests {
             source: Box::new(kube::Error::BuildRequest(error)),
         })?;
         // The leadership may have been lost while this reconcile was computing.
-        if !matches!(verb, "get" | "list") && !self.leading.admit(&mut request) {
+        if !matches!(verb, "get" | "list") && !self.term.admit(&mut request) {
             return Err(Error::NotLeading { request: description() });
         }
         let span = self.span(verb, key);

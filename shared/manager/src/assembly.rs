@@ -1,16 +1,12 @@
 //! Wires the controllers to their caches, client and clock. A real process ([`run`](crate::run)) and an in-memory test
 //! ([`harness`](crate::harness)) differ only in the [`Connections`] that they bring.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use cache::InformerHealth;
 use kube::Client;
 use leader_election::{Config, Elector, Health};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -87,7 +83,7 @@ pub(crate) fn wire(manager: Manager, connections: Connections) -> Wired {
         metrics,
         settings,
         leading: leading.clone(),
-        guarded: OnceLock::new(),
+        guarded: Mutex::default(),
     };
     let environment = Arc::new(environment);
     for token in &manager.tokens {

@@ -10,7 +10,7 @@ use std::{
     fmt::Debug,
     future::Future,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -31,7 +31,7 @@ use crate::{
     conditions::Problem,
     error::Error,
     events::{EventType, Note, Recorder, Reference, gather},
-    leading::Leading,
+    leading::{Leading, Term},
     metrics::{ChildMetrics, Metrics},
     random::Random,
     settings::Settings,
@@ -53,7 +53,7 @@ pub(crate) use capabilities::Capabilities;
 pub use create::Creation;
 use memory::Rollout;
 pub(crate) use memory::{LastReconciled, Memory};
-pub(crate) use primary::{has_finalizer, is_paused, paused_annotation};
+pub(crate) use primary::{has_finalizer, is_paused, paused_annotation, reconcile_request};
 pub use read::SecretValues;
 pub(crate) use recent::Recent;
 
@@ -74,7 +74,6 @@ pub(crate) struct ControllerState<K: Primary> {
     pub(crate) environment: Arc<Environment>,
     pub(crate) names: Names,
     pub(crate) children: ChildMetrics,
-    pub(crate) requests: Requests,
     pub(crate) queue: WorkQueue<ObjectKey>,
     pub(crate) primary: Arc<Informer<Full<K>>>,
     pub(crate) caches: Caches,
@@ -94,8 +93,8 @@ pub(crate) struct Environment {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: Settings,
     pub(crate) leading: Leading,
-    /// The client of reconcilers, made when the first one needs it.
-    pub(crate) guarded: OnceLock<Client>,
+    /// The client of reconcilers and its term, made when the first one needs it.
+    pub(crate) guarded: Mutex<Option<(Term, Client)>>,
 }
 
 /// The names under which a controller writes. They are part of the API and never change.
@@ -127,7 +126,6 @@ pub(crate) struct Caches {
 type CoverageOf = Box<dyn Fn(&str) -> Coverage + Send + Sync>;
 
 /// The state of one reconcile.
-#[derive(Debug)]
 struct Reconciliation<K> {
     /// The object that this reconcile acts on. It is replaced when the reconcile reads the object again, and updated with the
     /// reconcile's own writes. Changes of other clients must not slip in, because `observedGeneration` is taken from it.
@@ -135,6 +133,10 @@ struct Reconciliation<K> {
     key: ObjectKey,
     uid: String,
     id: Uid,
+    /// The term in which it began. It writes in no other.
+    term: Term,
+    /// The requests for the object itself.
+    requests: Requests,
     notes: Mutex<Vec<Note>>,
     /// Kinds of children in the order in which the reconciler wrote them. Events name them in this order.
     kinds: Mutex<Vec<String>>,
@@ -155,7 +157,11 @@ pub(crate) struct Requeue {
 impl<K: Primary, S: Shared> Context<K, S> {
     pub(crate) fn new(controller: Arc<ControllerState<K>>, config: Arc<S>, object: Arc<K>, key: ObjectKey) -> Self {
         let uid = object.uid().unwrap_or_default();
+        let Environment { client, leading, .. } = &*controller.environment;
+        let term = leading.term();
         let reconciliation = Reconciliation {
+            requests: Requests::of::<K>(client.clone(), &controller.names.manager, term.clone()),
+            term,
             object: Mutex::new(object),
             key,
             id: Uid::of(&uid),
@@ -179,7 +185,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns` or `watches_labelled`.
+    /// When the controller does not declare the kind.
     pub fn labelled<C: Viewed>(&self) -> Vec<Arc<Live<C::View>>>
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -194,15 +200,24 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 
     /// Returns a client for objects that are not children, such as to patch an object of another owner. It sends a write only while
-    /// this process leads. [`permits`](crate::ControllerBuilder::permits) declares what it may do.
+    /// this process leads, and not in a later term than that of this reconcile. [`permits`](crate::ControllerBuilder::permits)
+    /// declares what it may do.
     ///
     /// Nothing slows its writes down: if another client, or another object of the same kind, undoes a write each time, both go on
     /// for ever at full speed. A reconciler has to make sure that only one object writes a field.
     ///
     /// For children use [`apply`](Self::apply) and its relatives: only they keep the cache in step and report what they do.
     pub fn client(&self) -> Client {
-        let Environment { client, leading, guarded, .. } = &*self.controller.environment;
-        guarded.get_or_init(|| client::guarded(client.clone(), leading.clone())).clone()
+        let Environment { client, guarded, .. } = &*self.controller.environment;
+        let (term, mut guarded) = (&self.reconciliation.term, guarded.lock());
+        if let Some((of, client)) = &*guarded
+            && of == term
+        {
+            return client.clone();
+        }
+        let client = client::guarded(client.clone(), term.clone());
+        *guarded = Some((term.clone(), client.clone()));
+        client
     }
 
     /// Returns the same Context for a function that does not take the value.

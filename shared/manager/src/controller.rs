@@ -78,7 +78,6 @@ impl Controller {
             children: Vec::new(),
             rules,
             indices: Vec::new(),
-            watched: Vec::new(),
             streams: Vec::new(),
             options,
             config: (),
@@ -95,8 +94,6 @@ pub struct ControllerBuilder<K: Primary, S = ()> {
     children: Vec<String>,
     rules: Vec<Permission>,
     indices: Vec<(&'static str, Values<K>)>,
-    /// The names of the indices of [`watches`](Self::watches).
-    watched: Vec<&'static str>,
     streams: Vec<KeyStream>,
     options: ControllerOptions<K, S>,
     config: S,
@@ -140,7 +137,7 @@ impl<K: Primary> ControllerBuilder<K> {
     /// values are the fields of a struct. The reconciler then takes a `Context<K, S>`, and so does a function of
     /// [`on_delete`](Self::on_delete) that is declared later.
     pub fn config<S: Shared>(self, config: S) -> ControllerBuilder<K, S> {
-        let Self { sources, children, rules, indices, watched, streams, options, config: () } = self;
+        let Self { sources, children, rules, indices, streams, options, config: () } = self;
         let ControllerOptions { needs, capabilities, cleanup, gone, scraped, demoted, observe, wakes_on, workers } =
             options;
         let cleanup = cleanup.map(|cleanup| -> Cleanup<K, S> {
@@ -151,7 +148,7 @@ impl<K: Primary> ControllerBuilder<K> {
         });
         let options =
             ControllerOptions { needs, capabilities, cleanup, gone, scraped, demoted, observe, wakes_on, workers };
-        ControllerBuilder { sources, children, rules, indices, watched, streams, options, config }
+        ControllerBuilder { sources, children, rules, indices, streams, options, config }
     }
 }
 
@@ -232,12 +229,11 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     ) -> Self {
         let name = index_of_watched::<K, C>();
         assert!(
-            !self.watched.contains(&name),
+            self.options.capabilities.watched.insert(name),
             "{}'s controller declares .watches::<{}>() twice: one function has to return all keys",
             K::kind(&()),
             C::kind(&())
         );
-        self.watched.push(name);
         self.watch::<C>();
         self.sources.push(Box::new(move |wiring| {
             let (informer, map) = (wiring.informers.projected_whole::<C>(), Arc::new(map));
@@ -341,8 +337,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         self.annotates()
     }
 
-    /// Calls `gone` when an object is gone, for example to drop its metrics. May miss an object that is created again at once.
-    /// Also called for a name that a child or a stream uses, while the list that would show the object fails.
+    /// Calls `gone` when an object is gone, for example to drop its metrics; on a standby at the next resync. May miss an object that
+    /// is created again at once. Also called for each key without an object that labels of a child or the function of
+    /// [`watches`](Self::watches) name, even while the list that would show the object fails.
     pub fn on_gone(mut self, gone: impl Fn(&ObjectKey) + Send + Sync + 'static) -> Self {
         self.options.gone = Some(Box::new(gone));
         self
@@ -373,8 +370,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
         self
     }
 
-    /// Declares that only changes of a part of the object wake it. Changes of the uid, the generation, the finalizers, the pause
-    /// annotation, and the deletion always do. controller-runtime calls such a filter a predicate.
+    /// Declares that only changes of a part of the object wake it. Changes of the uid, the generation, the finalizers, the annotations
+    /// `GROUP/paused` and `GROUP/reconcile-requested-at`, and the deletion always do. controller-runtime calls such a filter a
+    /// predicate.
     ///
     /// `part` must depend on the object alone. A change is compared with what the last reconcile acted on, so nothing is missed
     /// while a reconcile runs.
@@ -385,7 +383,12 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
 
     /// Sets the number of concurrent reconciles, unless `--max-concurrent-reconciles` names the kind. This is for reconciles
     /// that mostly wait for a service outside of the cluster.
+    ///
+    /// # Panics
+    ///
+    /// When the number is 0.
     pub fn workers(mut self, workers: usize) -> Self {
+        assert!(workers > 0, "{}'s controller declares .workers(0): it needs at least one", K::kind(&()));
         self.options.workers = Some(workers);
         self
     }
@@ -394,7 +397,16 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// `values` may return none, one or many values. They must depend on the object alone.
     ///
     /// An object with one value takes about 75 bytes more, and each further value about 45, whatever its length.
+    ///
+    /// # Panics
+    ///
+    /// When the controller has an index of this name already.
     pub fn index(mut self, name: &'static str, values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
+        assert!(
+            self.indices.iter().all(|(other, _)| *other != name),
+            "{}'s controller declares .index(\"{name}\", …) twice: one function has to return all values",
+            K::kind(&())
+        );
         self.indices.push((name, Box::new(values)));
         self
     }

@@ -8,8 +8,9 @@ use webhooks::FieldError;
 /// The time after which the client has read its token again, and uses a new one.
 const TOKEN_IS_READ: Duration = Duration::from_mins(1);
 
-/// Why a reconcile could not finish. [`retry`](Error::retry) says how the queue retries it. A refused write that a user has to
-/// fix (a rejected child, a name conflict) is recorded on the [`Context`](crate::Context) instead.
+/// Why a reconcile could not finish. The queue retries it with back-off, or after the time that the API server has named; after
+/// [`Invalid`](Self::Invalid), and in a namespace that is being deleted, only when the object changes. A refused write that a user
+/// has to fix (a rejected child, a name conflict) is recorded on the [`Context`](crate::Context) instead.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A request to the API server failed.
@@ -79,7 +80,7 @@ impl From<kube::Error> for Error {
 
 /// How the queue retries a failed key. An enum, so that two answers can never contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
+pub(crate) enum Retry {
     /// With the key's exponential back-off.
     Backoff,
     /// After the time that the API server requested (`Retry-After`).
@@ -103,7 +104,7 @@ pub struct Request {
 
 impl Error {
     /// Returns how the queue retries.
-    pub fn retry(&self) -> Retry {
+    pub(crate) fn retry(&self) -> Retry {
         match self {
             Self::Invalid { .. } => Retry::WhenChanged,
             Self::Api { source, .. } | Self::Client { source } => match classify(source) {

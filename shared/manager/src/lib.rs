@@ -71,13 +71,12 @@ pub use controller::{
 };
 pub use crd::{CATEGORY, normalize, printed};
 pub use entry::{command, images, main, reference};
-pub use error::{Error, Request, Retry};
+pub use error::{Error, Request};
 pub use events::{Event, EventType};
 /// A condition as it is stored.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use lookup::{Lookup, NotSynced};
 pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};
-pub use namespaces::namespace_selector_permissions;
 pub use operator::{
     Manager, Operator, Subcommand, WebhookPermissions, declared_webhooks, leader_election_permissions,
     metrics_permissions, permissions, shared_certificate_permissions, shared_token_permissions, webhook_configurations,
@@ -92,7 +91,7 @@ pub use telemetry::traceparent;
 pub use webhooks::{FieldError, Operation, Review, Reviewed, User, ValidationResult, Webhook};
 #[doc(hidden)]
 pub use webhooks::{Reply, answer as answer_review};
-pub use workloads::{Fence, Scoped};
+pub use workloads::Fence;
 
 /// The examples of the README, which compile.
 #[cfg(doctest)]

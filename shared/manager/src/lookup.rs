@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use cache::{Full, Informer};
+use cache::{Coverage, Full, Informer};
 
 use crate::status::Primary;
 
@@ -13,7 +13,8 @@ use crate::status::Primary;
 /// [`lookup`](crate::ControllerBuilder::lookup) runs.
 pub struct Lookup<K: Primary>(Arc<OnceLock<Arc<Informer<Full<K>>>>>);
 
-/// The cache is not filled yet, or it is out of step because the kind is not installed or the API server does not answer.
+/// The cache is not filled yet, or has not listed a namespace that has just joined, or it is out of step because the kind is not
+/// installed or the API server does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the cache is not in sync; try again in a moment")]
 pub struct NotSynced;
@@ -23,7 +24,8 @@ impl<K: Primary> Lookup<K> {
         drop(self.0.set(informer.clone()));
     }
 
-    /// Returns the objects in this namespace that have `value` in the index, sorted by name.
+    /// Returns the objects in this namespace that have `value` in the index, sorted by name. There are none in a namespace that the
+    /// process does not watch.
     ///
     /// # Errors
     ///
@@ -38,7 +40,9 @@ impl<K: Primary> Lookup<K> {
 
     /// Returns the cache if it is in sync in this namespace.
     fn informer(&self, namespace: &str) -> Result<&Informer<Full<K>>, NotSynced> {
-        self.0.get().map(|informer| &**informer).filter(|it| it.is_synced(namespace)).ok_or(NotSynced)
+        // A namespace that has just joined is not listed, although the watch is in sync.
+        let has_all = |it: &&Informer<Full<K>>| it.is_synced(namespace) && it.coverage(namespace) == Coverage::Complete;
+        self.0.get().map(|informer| &**informer).filter(has_all).ok_or(NotSynced)
     }
 }
 

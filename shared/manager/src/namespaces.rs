@@ -19,7 +19,7 @@ impl ViewOf<Namespace> for NameOnly {}
 type NamedNamespace = As<Namespace, NameOnly>;
 
 /// Returns the permissions that `--watch-namespace-selector` needs in the whole cluster.
-pub fn namespace_selector_permissions() -> Vec<PolicyRule> {
+pub(crate) fn namespace_selector_permissions() -> Vec<PolicyRule> {
     vec![PolicyRule {
         api_groups: Some(vec![String::new()]),
         resources: Some(vec!["namespaces".to_owned()]),

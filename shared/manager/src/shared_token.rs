@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    api::Requests, context::Environment, election::pod_namespace, error::Error, leading::Leading, random::Random,
+    api::Requests, context::Environment, election::pod_namespace, error::Error, leading::Term, random::Random,
 };
 
 /// The key of the token in the Secret.
@@ -59,7 +59,7 @@ impl SharedToken {
     /// Sets the client and the namespace, once the process has an API server.
     pub(crate) fn connect(&self, environment: &Environment) {
         // Any replica may create the Secret, a standby too: its name is the lock.
-        let requests = Requests::of::<Secret>(environment.client.clone(), "controller-manager", Leading::default());
+        let requests = Requests::of::<Secret>(environment.client.clone(), "controller-manager", Term::default());
         let namespace = pod_namespace().or_else(|| environment.settings.leader_election_namespace.clone());
         self.0.place.get_or_init(|| Place { requests, namespace, random: environment.random.clone() });
     }
@@ -156,7 +156,7 @@ mod tests {
 
     fn token(model: &Model) -> SharedToken {
         let token = SharedToken::new("shared".to_owned());
-        let requests = Requests::of::<Secret>(model.client(), "controller-manager", Leading::default());
+        let requests = Requests::of::<Secret>(model.client(), "controller-manager", Term::default());
         token.0.place.get_or_init(|| Place {
             requests,
             namespace: Some("default".to_owned()),
@@ -216,7 +216,7 @@ mod tests {
         let token = SharedToken::new("shared".to_owned());
         assert!(token.read().await.is_err());
         let model = Model::new();
-        let requests = Requests::of::<Secret>(model.client(), "controller-manager", Leading::default());
+        let requests = Requests::of::<Secret>(model.client(), "controller-manager", Term::default());
         token.0.place.get_or_init(|| Place { requests, namespace: None, random: Random::default() });
         let error = token.read().await.expect_err("outside of a cluster").to_string();
         assert!(error.contains("--leader-election-namespace"), "{error}");

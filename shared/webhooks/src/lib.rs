@@ -137,18 +137,45 @@ impl Webhook {
     }
 
     /// Sets the operations for which the API server calls the webhook.
+    ///
+    /// # Panics
+    ///
+    /// When there is none, or for a conversion. Also for [`Operation::Delete`] if the webhook gets the object that will be stored: only
+    /// one of [`reviewing`](Self::reviewing) does something about deletions.
     #[must_use]
     pub fn on(mut self, operations: &[Operation]) -> Self {
+        self.assert_is_of_requests("on");
+        let kind = &self.target.kind;
+        assert!(!operations.is_empty(), "a webhook of {kind} declares .on(&[]): name an operation, or leave it out");
+        assert!(
+            matches!(self.work, Work::Review(_)) || !operations.contains(&Operation::Delete),
+            "a webhook of {kind} declares .on(…) with Delete, but gets only objects that will be stored: use \
+             Webhook::reviewing"
+        );
         self.target.operations = operations.to_vec();
         self
     }
 
     /// Adds a condition in CEL, such as `request.userInfo.username != 'admin'`: the API server calls the webhook only if it is true.
     /// `name` describes it, such as `not-the-admin`.
+    ///
+    /// # Panics
+    ///
+    /// For a conversion.
     #[must_use]
     pub fn only_if(mut self, name: &str, condition: &str) -> Self {
+        self.assert_is_of_requests("only_if");
         self.target.conditions.push((name.to_owned(), condition.to_owned()));
         self
+    }
+
+    fn assert_is_of_requests(&self, method: &str) {
+        let is_conversion = matches!(self.work, Work::Convert(..));
+        let kind = &self.target.kind;
+        assert!(
+            !is_conversion,
+            "the conversion of {kind} declares .{method}(…): the API server asks for all conversions"
+        );
     }
 
     /// A mutating webhook that sets defaults in objects of kind `K`, for defaults that a schema cannot express.

@@ -113,6 +113,20 @@ impl<K: Clone + Eq + Hash> Core<K> {
         let Some(slot) = self.ready.take(&mut self.keys) else {
             return if self.shutdown.is_some() { Next::Closed } else { Next::Wait(self.next_due()) };
         };
+        Next::Work(self.hand_out(now, slot))
+    }
+
+    /// Takes this key out of turn, if a worker could take it now.
+    pub(crate) fn take_key(&mut self, now: Moment, key: &K) -> Option<TakenItem<K>> {
+        self.promote(now);
+        let slot = self.keys.find(key).filter(|slot| self.keys[*slot].is_available())?;
+        let priority = self.keys[slot].priority;
+        self.ready.remove(&mut self.keys, slot, priority);
+        Some(self.hand_out(now, slot))
+    }
+
+    /// Hands out a key that has left the ready queue.
+    fn hand_out(&mut self, now: Moment, slot: Slot) -> TakenItem<K> {
         let entry = &mut self.keys[slot];
         let priority = entry.priority;
         entry.waiting = Waiting::No;
@@ -121,7 +135,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         let waited = now.since(entry.at);
         self.metrics.depth(priority, -1);
         self.metrics.waited(waited);
-        Next::Work(TakenItem { slot, key: entry.key.clone(), priority, waited, failures: entry.failures })
+        TakenItem { slot, key: entry.key.clone(), priority, waited, failures: entry.failures }
     }
 
     /// Ends the run of a key that was handed out.
@@ -222,6 +236,12 @@ impl<K: Clone + Eq + Hash> Core<K> {
     /// Keys that a worker could take now.
     pub(crate) fn available(&self) -> usize {
         self.ready.len() - self.held
+    }
+
+    /// The same keys, in no order.
+    pub(crate) fn available_keys(&self) -> Vec<K> {
+        let entries = self.keys.slots().into_iter().map(|slot| &self.keys[slot]);
+        entries.filter(|entry| entry.is_available()).map(|entry| entry.key.clone()).collect()
     }
 
     pub(crate) fn next_due(&self) -> Option<Moment> {

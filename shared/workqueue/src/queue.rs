@@ -87,6 +87,17 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         }
     }
 
+    /// This key, out of turn, if it is ready now and no worker has it.
+    pub fn try_get_key(&self, key: &K) -> Option<Item<K>> {
+        let handed = self.shared.change(|core, now| core.take_key(now, key))?;
+        Some(Item::new(handed, Arc::clone(&self.shared)))
+    }
+
+    /// The keys that are ready now and that no worker has, in no order.
+    pub fn ready_keys(&self) -> Vec<K> {
+        self.shared.change(|core, _| core.available_keys())
+    }
+
     /// Resets the back-off of a key, without changing when it is due.
     pub fn forget(&self, key: &K) {
         self.shared.change(|core, _| core.forget(key));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Known, Progress, Representation, Scope, Slot, Store};
-use crate::{AppKey, ObjectKey, Uid};
+use crate::{AppKey, CachedMeta, ObjectKey, Uid};
 
 impl<R: Representation> Store<R> {
     /// The object of that name.
@@ -109,6 +109,11 @@ impl<R: Representation> Store<R> {
     pub fn counts(&self) -> (usize, usize) {
         let state = self.read();
         (state.objects.len(), state.undecodable.len())
+    }
+
+    /// Whether the watches certainly deliver the changes of an object with this metadata, as far as its namespace is watched.
+    pub fn selects(&self, meta: &CachedMeta) -> bool {
+        self.read().selection.selects(meta)
     }
 
     /// If no object has this name according to the cache, returns the version up to which the cache knows that.

@@ -1,4 +1,4 @@
-//! The client of reconcilers: it sends writes only while this process leads.
+//! The client of reconcilers: it sends writes only in the term in which the reconcile began.
 
 use std::{
     future::{Ready, ready},
@@ -11,7 +11,7 @@ use http::{Request, Response};
 use kube::{Client, client::Body};
 use tower::{BoxError, Layer, Service};
 
-use crate::leading::Leading;
+use crate::leading::Term;
 
 /// The time until the headers of an answer have to arrive.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -31,15 +31,16 @@ pub(crate) fn is_not_leading(error: &kube::Error) -> bool {
     matches!(cause.downcast_ref(), Some(Unsent::NotLeading))
 }
 
-/// Returns a client that checks the leadership before it sends a write, and again after the write has waited for its turn.
-pub(crate) fn guarded(client: Client, leading: Leading) -> Client {
+/// Returns a client that checks the leadership of this term before it sends a write, and again after the write has waited for its
+/// turn.
+pub(crate) fn guarded(client: Client, term: Term) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let service = tower::service_fn(move |request| send(client.clone(), leading.clone(), request));
+    let service = tower::service_fn(move |request| send(client.clone(), term.clone(), request));
     Client::new(service, namespace)
 }
 
-async fn send(client: Client, leading: Leading, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
-    if !request.method().is_safe() && !leading.admit(&mut request) {
+async fn send(client: Client, term: Term, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    if !request.method().is_safe() && !term.admit(&mut request) {
         return Err(Unsent::NotLeading.into());
     }
     match tokio::time::timeout(DEADLINE, client.send(request)).await {
@@ -48,7 +49,7 @@ async fn send(client: Client, leading: Leading, mut request: Request<Body>) -> R
     }
 }
 
-/// Checks the leadership again right before a request is sent, if the request carries a [`Leading`] in its extensions. A write can
+/// Checks the leadership again right before a request is sent, if the request carries a [`Term`] in its extensions. A write can
 /// wait behind a [`Limit`](super::Limit) for longer than the leadership lasts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Recheck;
@@ -75,7 +76,7 @@ impl<S: Service<Request<B>, Error = BoxError>, B> Service<Request<B>> for Rechec
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if request.extensions().get::<Leading>().is_some_and(|leading| !leading.may_write()) {
+        if request.extensions().get::<Term>().is_some_and(|term| !term.may_write()) {
             return Either::Right(ready(Err(Unsent::NotLeading.into())));
         }
         Either::Left(self.0.call(request))

@@ -219,14 +219,14 @@ async fn l1_write_that_waits_for_its_turn_while_the_leadership_ends_is_not_sent(
     let counted = Counted { metrics, host: "api:6443".into(), warnings: Arc::default() };
     let client = Client::new(layers(counted, Some(Limit::new(1.0, Some(1)))).layer(server), "default");
     // The runtime's own requests, and those of a reconciler.
-    let requests = Requests::of::<Secret>(client.clone(), "tester", leading.clone());
-    let api: Api<Secret> = Api::namespaced(guarded(client, leading.clone()), "default");
+    let requests = Requests::of::<Secret>(client.clone(), "tester", leading.term());
+    let api: Api<Secret> = Api::namespaced(guarded(client, leading.term()), "default");
     let (key, object, parameters) = (ObjectKey::new("default", "a"), json!({}), DeleteParams::default());
     requests.create(&key, &object).await.expect("the first write is sent at once");
 
     let ends = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        leading.witness(&Fence { lease: "uid".to_owned(), epoch: 4 });
+        leading.term().witness(&Fence { lease: "uid".to_owned(), epoch: 4 });
     };
     let writes = async { tokio::join!(requests.create(&key, &object), api.delete("a", &parameters)) };
     let ((own, reconcilers), ()) = tokio::join!(writes, ends);
@@ -235,4 +235,34 @@ async fn l1_write_that_waits_for_its_turn_while_the_leadership_ends_is_not_sent(
     assert!(is_not_leading(&error), "{error:?}");
     requests.get(&key).await.expect("a former leader may read");
     assert_eq!(*received.lock(), [http::Method::POST, http::Method::GET]);
+}
+
+/// A reconcile may outlive its term, and its process may lead again meanwhile.
+#[tokio::test]
+async fn l1_write_of_an_earlier_term_is_not_sent_in_a_later_one() {
+    let (leading, sent) = (Leading::elected(), Arc::<Mutex<Vec<String>>>::default());
+    let seen = sent.clone();
+    let server = tower::service_fn(move |request: http::Request<Body>| {
+        seen.lock().push(format!("{} {}", request.method(), request.uri().path()));
+        async { Ok::<_, BoxError>(http::Response::new(Body::from(b"{}".to_vec()))) }
+    });
+    let client = Client::new(server, "default");
+    let mut terms = Vec::new();
+    for transitions in [3, 5] {
+        let epoch = Epoch { lease_uid: "uid".into(), transitions };
+        leading.begin(Leadership::scripted(epoch, Arc::new(BootClock), Duration::from_hours(1)));
+        terms.push(leading.term());
+        leading.term().witness(&Fence { lease: "uid".to_owned(), epoch: 4 });
+    }
+    let object = json!({});
+    for (term, name, is_sent) in [(&terms[0], "earlier", false), (&terms[1], "present", true)] {
+        let key = ObjectKey::new("default", name);
+        let own = Requests::of::<Secret>(client.clone(), "tester", term.clone()).merge_patch(&key, &object).await;
+        assert_eq!(own.is_ok(), is_sent, "{own:?}");
+        let api: Api<Secret> = Api::namespaced(guarded(client.clone(), term.clone()), "default");
+        let reconcilers = api.delete(name, &DeleteParams::default()).await;
+        assert_eq!(reconcilers.is_err_and(|error| is_not_leading(&error)), !is_sent);
+    }
+    let path = "/api/v1/namespaces/default/secrets/present";
+    assert_eq!(*sent.lock(), [format!("PATCH {path}"), format!("DELETE {path}")]);
 }

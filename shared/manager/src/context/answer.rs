@@ -93,7 +93,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 
     fn readable<T>(&self, result: Result<T, serde_json::Error>) -> Result<T, Error> {
-        let request = || self.controller.requests.describe("read", &self.reconciliation.key);
+        let request = || self.reconciliation.requests.describe("read", &self.reconciliation.key);
         result.map_err(|source| Error::Decode { request: request(), source })
     }
 }

@@ -67,7 +67,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub fn apply<C: Child>(&self, desired: C) -> impl Future<Output = Outcome<C>> + Send + use<'_, K, S, C> {
         // Serialize here, outside of the `async` block, so that the future does not hold a whole typed object.
         let requests = self.requests::<C>();
@@ -75,15 +75,16 @@ impl<K: Primary, S: Shared> Context<K, S> {
         async move { self.ensure::<C>(&requests, &target?).await }
     }
 
-    /// [`apply`](Context::apply)s `Some`; deletes this object's child of that kind for `None`.
+    /// [`apply`](Context::apply)s `Some`; for `None`, deletes all children of that kind that this object has, whatever their names.
+    /// [`delete`](Context::delete) deletes a single one.
     ///
-    /// Also deletes a child from which another client removed our label. There is one exception: if the label was removed while
-    /// no operator ran, and the child was no longer wanted when one started again, the child is unknown and stays until its
-    /// owner goes.
+    /// Also deletes children from which another client removed our label, the last 16 of them. There is one exception: if the label
+    /// was removed while no operator ran, and the child was no longer wanted when one started again, the child is unknown and stays
+    /// until its owner goes.
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub fn apply_or_delete<C: Child>(
         &self,
         desired: Option<C>,
@@ -109,7 +110,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub fn apply_or_keep<C: Child + Resource<Scope = K::Scope>>(
         &self,
         name: &str,
@@ -226,7 +227,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             return Ok(live);
         };
         // If the patch fails, the retry finds the created child in the cache, and gives up the defaults.
-        let live = self.cache_answer::<C>(requests, &target.key, &answer)?;
+        let live = self.cache_created::<C>(requests, &target.key, &answer)?;
         self.report_creation(requests, target, &live.uid, reason, text);
         let answer = Box::pin(requests.merge_patch(&target.key, &patch)).await?;
         self.observe::<C>(requests, target, &answer)
@@ -305,7 +306,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let known = self.store::<C>().known(&target.key);
         let (is_lost, verified) = (known.is_none(), known.as_ref().and_then(|known| known.verified));
         let is_changed = known.as_ref().is_some_and(Known::is_changed);
-        if self.waits(requests, target, &difference.changes) {
+        if self.waits(requests, target, &difference) {
             return Ok(known.map(|known| known.item));
         }
         if verified.is_none()
@@ -330,7 +331,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         {
             let answer = requests.json_patch(&target.key, &operations).await?;
             self.controller.children.wrote(requests.kind(), Written::Updated);
-            let before = Before { metadata: &metadata, verified, is_changed, is_lost };
+            let before = Before { metadata: &metadata, verified, is_changed, is_lost, is_covered: difference.covered };
             self.report_applied::<C>(requests, target, before, difference, &answer)?;
             return Box::pin(self.change::<C>(requests, target, &answer, true)).await;
         }
@@ -345,7 +346,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let answer = requests.apply(&target.key, &body).await?;
         self.controller.children.wrote(requests.kind(), Written::Updated);
         let applied = self.observe::<C>(requests, target, &answer)?;
-        let before = Before { metadata: &metadata, verified, is_changed, is_lost };
+        let before = Before { metadata: &metadata, verified, is_changed, is_lost, is_covered: difference.covered };
         if adopted {
             let (changes, kept) = (difference.changes, Vec::new());
             self.report_adoption(&AppliedWrite { requests, target, before, changes, kept });
@@ -404,7 +405,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let decoded = Decoded::read::<Projected<C>>(answer).map_err(&decode_error)?;
         let store = self.store::<C>();
         self.informer::<C>().observe(&decoded, self.writer());
-        self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
+        self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind(), &target.key);
         store.verify(&target.key, decoded.meta.uid, target.verified(decoded.meta.fingerprint.hash));
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);
         let problem = |Undecodable { error, .. }| {
@@ -452,8 +453,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 
     pub(super) fn requests<C: Resource<DynamicType = ()>>(&self) -> Requests {
-        let environment = &self.controller.environment;
-        Requests::of::<C>(environment.client.clone(), &self.controller.names.manager, environment.leading.clone())
+        let (controller, term) = (&self.controller, self.reconciliation.term.clone());
+        Requests::of::<C>(controller.environment.client.clone(), &controller.names.manager, term)
     }
 }
 

@@ -7,6 +7,8 @@ use std::collections::HashSet;
 pub(crate) struct Capabilities {
     /// Resources that are read by name, without a cache: `secrets`.
     pub(crate) reads: HashSet<String>,
+    /// The indices of the kinds that are declared with `watches`.
+    pub(crate) watched: HashSet<&'static str>,
     /// Kinds of children that may not be installed.
     pub(crate) optional: HashSet<String>,
     /// The finalizer of `on_delete`.
@@ -19,6 +21,13 @@ pub(crate) struct Capabilities {
 
 impl Default for Capabilities {
     fn default() -> Self {
-        Self { reads: HashSet::new(), optional: HashSet::new(), finalizer: None, annotates: false, adopts: true }
+        Self {
+            reads: HashSet::new(),
+            watched: HashSet::new(),
+            optional: HashSet::new(),
+            finalizer: None,
+            annotates: false,
+            adopts: true,
+        }
     }
 }

@@ -33,7 +33,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub async fn create<C: Child>(&self, desired: C) -> Result<Creation<C::View>, Error> {
         let requests = self.requests::<C>();
         let target = self.target(&requests, desired)?;
@@ -49,7 +49,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             Ok(answer) => {
                 self.controller.children.wrote(requests.kind(), Written::Created);
                 self.controller.recent.created(owner, self.reconciliation.id, &kind, name);
-                let live = self.cache_answer::<C>(&requests, &target.key, &answer)?;
+                let live = self.cache_created::<C>(&requests, &target.key, &answer)?;
                 self.reconciliation.changed_children.store(true, Ordering::Relaxed);
                 Creation::Created(live)
             }
@@ -80,7 +80,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         self.check_absence::<C>(requests, key, absent_at, &text)?;
         Ok(match metadata.controller() {
             Some(owner) if owner.uid == self.reconciliation.uid.as_str() => {
-                Creation::Ours(self.cache_answer::<C>(requests, key, &text)?)
+                Creation::Ours(self.cache_read::<C>(requests, key, &text)?)
             }
             Some(owner) if metadata.deletion_timestamp.is_some() && *owner.name == *self.reconciliation.key.name => {
                 Creation::Dying

@@ -25,8 +25,9 @@ pub(crate) struct Remembered {
     pub(super) unanswered: BTreeSet<(String, ObjectKey)>,
     /// What the last reconcile acted on, for controllers that filter what wakes them.
     last_reconciled: LastReconciled,
-    /// The last child of each kind that may have lost our label, see [`lost_children`](super::lost_children).
-    pub(super) lost_children: BTreeMap<String, ObjectKey>,
+    /// Children that may have lost our label, by kind and key, in the order of their loss; see
+    /// [`lost_children`](super::lost_children).
+    pub(super) lost_children: Vec<(String, ObjectKey)>,
     /// The children whose fields another client has changed recently, by kind and key.
     pub(super) contests: BTreeMap<(String, ObjectKey), Contest>,
 }

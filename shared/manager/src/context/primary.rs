@@ -51,7 +51,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         if self.patch_finalizers(&object, &finalizers).await?.is_none() {
             return Ok(None);
         }
-        let requests = &self.controller.requests;
+        let requests = &self.reconciliation.requests;
         let text = match requests.get(&self.reconciliation.key).await {
             Ok(text) => text,
             Err(error) if error.class() == Class::NotFound => return Ok(None),
@@ -115,7 +115,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             "{}'s controller must declare .annotates()",
             self.controller.names.kind
         );
-        self.controller.requests.merge_patch(&self.reconciliation.key, patch).await
+        self.reconciliation.requests.merge_patch(&self.reconciliation.key, patch).await
     }
 }
 
@@ -139,8 +139,13 @@ pub(crate) fn paused_annotation<K: Primary>() -> String {
     format!("{}/paused", K::group(&()))
 }
 
+/// The value of the annotation by which a user requests a reconcile.
+pub(crate) fn reconcile_request<K: Primary>(object: &K) -> Option<&str> {
+    annotation(object, &format!("{}/reconcile-requested-at", K::group(&())))
+}
+
 /// Returns an annotation of the object itself.
-pub(super) fn annotation<'a, K: Primary>(object: &'a K, name: &str) -> Option<&'a str> {
+fn annotation<'a, K: Primary>(object: &'a K, name: &str) -> Option<&'a str> {
     object.meta().annotations.as_ref()?.get(name).map(String::as_str)
 }
 

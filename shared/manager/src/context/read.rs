@@ -26,12 +26,12 @@ const MISSING: Duration = Duration::from_secs(30);
 const PRESENT: Duration = Duration::from_mins(1);
 
 impl<K: Primary, S: Shared> Context<K, S> {
-    /// Returns the object of kind `C` with this name in the namespace of the reconciled object. From the cache, which holds
-    /// only what the controller declares.
+    /// Returns the object of kind `C` with this name, in the namespace of the reconciled object if that has one. From the cache, which
+    /// holds only what the controller declares.
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns` or `watches…`.
+    /// When the controller does not declare the kind.
     pub fn get<C: Viewed + Resource<Scope = K::Scope>>(&self, name: &str) -> Option<Arc<Live<C::View>>> {
         self.store::<C>().get(&self.neighbour(name))
     }
@@ -40,7 +40,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind.
     pub fn owned<C: Viewed>(&self) -> Vec<Arc<Live<C::View>>> {
         let store = self.store::<C>();
         store.owned(self.reconciliation.id).iter().filter_map(|key| store.get(key)).collect()
@@ -53,8 +53,14 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// When the controller does not declare the kind with `watches`.
     pub fn watched<C: Viewed>(&self) -> Vec<Arc<Live<C::View>>> {
-        let key = self.reconciliation.key.to_string();
-        self.store::<C>().indexed_cluster(index_of_watched::<K, C>(), &key)
+        let (index, key) = (index_of_watched::<K, C>(), self.reconciliation.key.to_string());
+        assert!(
+            self.controller.capabilities.watched.contains(index),
+            "{}'s controller does not declare which objects of kind {1} name its own: add .watches::<{1}>(…)",
+            self.controller.names.kind,
+            C::kind(&())
+        );
+        self.store::<C>().indexed_cluster(index, &key)
     }
 
     /// Whether kind `C` is installed and its objects in the namespace of the reconciled object can be listed, as far as the cache
@@ -74,12 +80,11 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 
     /// Reads one object from the API server, past the cache: for the rare decision that must not rest on a cache that
-    /// lags behind. Returns `None` if the object does not exist.
+    /// lags behind. Returns `None` if the object does not exist. The cache takes it in if the watch selects it.
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`: for a kind that is only watched, the derived permissions
-    /// have no `get`.
+    /// When the controller does not declare the kind. For one that is only watched, the derived permissions have no `get`.
     pub async fn get_uncached<C>(&self, name: &str) -> Result<Option<Arc<Live<C::View>>>, Error>
     where
         C: Viewed + Resource<Scope = K::Scope>,
@@ -90,7 +95,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     async fn read_child<C: Viewed>(&self, key: &ObjectKey) -> Result<Option<Arc<Live<C::View>>>, Error> {
         let requests = self.requests::<C>();
         match requests.get(key).await {
-            Ok(text) => self.cache_answer::<C>(&requests, key, &text).map(Some),
+            Ok(text) => self.cache_read::<C>(&requests, key, &text).map(Some),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -101,7 +106,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// cache is enough. Returns `None` if the object is gone, or if a different object has the name now.
     pub async fn refresh_status(&self) -> Result<Option<Arc<K>>, Error> {
         let object = self.object();
-        let present = self.controller.environment.leading.fence();
+        let present = self.reconciliation.term.fence();
         let written = object.status().and_then(Status::fence);
         if present.as_ref() == written {
             return Ok(Some(object));
@@ -109,7 +114,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let Some(text) = self.read_primary().await? else { return Ok(None) };
         let object = self.cache_and_continue(&text)?;
         if let Some(written) = object.as_ref().and_then(|object| object.status()?.fence()) {
-            self.controller.environment.leading.witness(written);
+            self.reconciliation.term.witness(written);
         }
         Ok(object)
     }
@@ -122,7 +127,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     /// Reads the object that now has the name of the reconciled object. Returns `None` if there is none.
     pub(super) async fn read_primary(&self) -> Result<Option<String>, Error> {
-        match self.controller.requests.get(&self.reconciliation.key).await {
+        match self.reconciliation.requests.get(&self.reconciliation.key).await {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.class() == Class::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -140,10 +145,9 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind.
     pub async fn sync_cache<C: Viewed>(&self) -> Result<(), Error> {
-        let (term, namespace) =
-            (self.controller.environment.leading.times_elected(), &self.reconciliation.key.namespace);
+        let (term, namespace) = (self.reconciliation.term.times_elected(), &self.reconciliation.key.namespace);
         let kind = self.requests::<C>().kind().to_owned();
         // A list that is refused for good must not hold this worker: other namespaces need it.
         let listed = self.informer::<C>().try_list_for(term, namespace).await;
@@ -216,16 +220,40 @@ impl<K: Primary, S: Shared> Context<K, S> {
         ObjectKey { namespace: self.reconciliation.key.namespace.clone(), name: name.into() }
     }
 
-    /// Takes an answer of the API server into the cache.
-    pub(super) fn cache_answer<C: Viewed>(
+    /// Takes the answer to a create into the cache.
+    pub(super) fn cache_created<C: Viewed>(
         &self,
         requests: &Requests,
         key: &ObjectKey,
         answer: &str,
     ) -> Result<Arc<Live<C::View>>, Error> {
-        let decode_error = requests.undecodable("read", key);
-        let decoded = Decoded::read::<Projected<C>>(answer).map_err(&decode_error)?;
-        self.informer::<C>().observe(&decoded, self.writer());
+        self.decode::<C>(requests, key, answer, |decoded| {
+            self.informer::<C>().observe(decoded, self.writer());
+        })
+    }
+
+    /// Takes the answer to a read into the cache if the watch delivers the changes of the object. So an object without our label, for
+    /// instance, is read anew each time.
+    pub(super) fn cache_read<C: Viewed>(
+        &self,
+        requests: &Requests,
+        key: &ObjectKey,
+        answer: &str,
+    ) -> Result<Arc<Live<C::View>>, Error> {
+        self.decode::<C>(requests, key, answer, |decoded| {
+            self.informer::<C>().observe_read(decoded, self.writer());
+        })
+    }
+
+    fn decode<C: Viewed>(
+        &self,
+        requests: &Requests,
+        key: &ObjectKey,
+        answer: &str,
+        observe: impl FnOnce(&Decoded<Live<C::View>>),
+    ) -> Result<Arc<Live<C::View>>, Error> {
+        let decoded = Decoded::read::<Projected<C>>(answer).map_err(requests.undecodable("read", key))?;
+        observe(&decoded);
         decoded.item.map_err(|undecodable| {
             Error::Other(format!("{} \"{}\" does not decode: {}", requests.kind(), key.name, undecodable.error).into())
         })

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     Context, Primary, Shared,
     memory::{Remembered, Rollout},
-    primary::annotation,
+    primary::reconcile_request,
 };
 use crate::{
     conditions::{
@@ -152,16 +152,15 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let object = self.object();
         *status.conditions_mut() = conditions;
         *status.observed_generation_mut() = object.meta().generation;
-        let request = format!("{}/reconcile-requested-at", self.controller.names.group);
         *status.last_handled_reconcile_at_mut() =
-            annotation(&*object, &request).map(|token| cut(token, ECHO_BYTES).to_owned());
+            reconcile_request(&*object).map(|token| cut(token, ECHO_BYTES).to_owned());
 
         // A new fence alone is no reason to write: keep the stored one here, and raise it only when something else differs.
         let stored_fence = object.status().and_then(Status::fence).cloned();
         let fenced = status.fence_mut().map(|fence| *fence = stored_fence).is_some();
 
         let (key, gate, memory) = (&self.reconciliation.key, &self.controller.gate, &self.controller.memory);
-        let requests = &self.controller.requests;
+        let requests = &self.reconciliation.requests;
         if object.status() == Some(&status) {
             memory.modify(key, |it| it.held_status = None);
             self.controller.environment.metrics.skipped_writes.with_label_values(&[requests.kind(), "status"]).inc();
@@ -175,7 +174,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             return Ok(false);
         }
         let decode_error = requests.undecodable("write the status of", key);
-        if let (Some(fence), Some(present)) = (status.fence_mut(), self.controller.environment.leading.fence()) {
+        if let (Some(fence), Some(present)) = (status.fence_mut(), self.reconciliation.term.fence()) {
             *fence = Some(present);
         }
         let new = serde_json::to_value(&status).map_err(&decode_error)?;

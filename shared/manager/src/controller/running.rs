@@ -18,7 +18,6 @@ use workqueue::{Priority, WorkQueue};
 
 use super::{ControllerOptions, Demoted, KeyStream, Reconcile, WakeFilter, worker::Worker};
 use crate::{
-    api::Requests,
     context::{Caches, ControllerState, Environment, Memory, Names, Recent, Shared},
     events::{EventType, Note, Reference},
     metrics::{ChildMetrics, Metrics},
@@ -52,6 +51,8 @@ pub(crate) struct Running {
     pub(crate) scrape: Box<dyn Fn(&Metrics) + Send + Sync>,
     /// The operator's function for the loss of the leadership.
     demoted: Demoted,
+    /// Drops the ready keys of objects that are gone.
+    sweep: Box<dyn Fn() + Send + Sync>,
     /// Returns the keys of all objects of the kind.
     pub(crate) keys: Box<dyn Fn() -> Vec<ObjectKey> + Send + Sync>,
     /// Runs one worker, which takes keys until the queue is shut down.
@@ -106,8 +107,10 @@ impl Running {
         }
     }
 
-    /// Puts every object of the kind into the queue, except those that are reconciled within this time anyway.
+    /// Puts every object of the kind into the queue, except those that are reconciled within this time anyway. Drops the keys of
+    /// objects that are gone.
     pub(crate) fn resync(&self, interval: Duration) {
+        (self.sweep)();
         for key in (self.keys)() {
             wake_unless_due(&self.queue, &self.name, key, Priority::LOW, interval, &Cause::Resync);
         }
@@ -130,6 +133,7 @@ impl Running {
             waiting: Waiting::default(),
             scrape: Box::new(|_| ()),
             demoted: Box::new(|| ()),
+            sweep: Box::new(|| ()),
             keys: Box::new(Vec::new),
             work: Box::new(work),
         }
@@ -169,7 +173,6 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             *self;
         let ControllerOptions { needs, capabilities, cleanup, gone, scraped, demoted, observe, workers, wakes_on: _ } =
             options;
-        let requests = Requests::of::<K>(environment.client.clone(), &names.manager, environment.leading.clone());
         let optional = caches.optional.clone();
         let (name, kind, group) = (names.app.clone(), names.kind.clone(), names.group.clone());
         let (metrics, clock) = (environment.metrics.clone(), environment.clock.clone());
@@ -177,7 +180,6 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             environment,
             names,
             children,
-            requests,
             queue: queue.clone(),
             primary: primary.clone(),
             caches,
@@ -200,7 +202,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             gone,
             observe,
         });
-        let (counted, led) = (name.clone(), name.clone());
+        let (counted, led, swept) = (name.clone(), name.clone(), worker.clone());
         let wakes = |stream| wake_from(stream, name.clone(), queue.clone(), primary.clone());
         let streams = streams.into_iter().map(wakes).collect();
         let running = Running {
@@ -235,6 +237,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
                     catch_panic("on_demotion", &led, &metrics, demoted);
                 }
             }),
+            sweep: Box::new(move || swept.sweep()),
             keys: Box::new(move || primary.store.keys()),
             work: Box::new(move || Box::pin(worker.clone().work())),
         };

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{
-    context::{LastReconciled, Memory, is_paused},
+    context::{LastReconciled, Memory, is_paused, reconcile_request},
     status::Primary,
 };
 
@@ -87,8 +87,8 @@ fn hash_of<K: Primary>(part: &Part<K>, object: &K) -> u64 {
     let meta = object.meta();
     let part = catch_unwind(AssertUnwindSafe(|| part(object))).ok();
     let version = if part.is_none() { meta.resource_version.as_deref() } else { None };
-    let is_deleted = meta.deletion_timestamp.is_some();
-    hash(&(&meta.uid, meta.generation, is_deleted, object.finalizers(), is_paused(object), part, version))
+    let (is_deleted, request) = (meta.deletion_timestamp.is_some(), reconcile_request(object));
+    hash(&(&meta.uid, meta.generation, is_deleted, object.finalizers(), is_paused(object), request, part, version))
 }
 
 /// Returns the hash of a value. It is the same in every process.

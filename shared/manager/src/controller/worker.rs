@@ -203,20 +203,46 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
         (!is_due).then_some(wait)
     }
 
+    /// Does for the ready keys of objects that are gone what a worker would do. A standby has no workers: its queue would keep the key
+    /// of each object that comes and goes, and of each unknown one that labels or the function of `watches` name.
+    ///
+    /// No wake-up is lost. As a worker does, this takes a key before it looks for the object, so a later wake-up brings the key back.
+    pub(super) fn sweep(&self) {
+        for key in self.queue.ready_keys().into_iter().filter(|key| self.is_gone(key)) {
+            let Some(item) = self.queue.try_get_key(&key) else { continue };
+            if self.is_gone(&key) {
+                self.forget(&key);
+            } else {
+                self.queue.add(key, item.priority()); // it has appeared since the first look
+            }
+            item.done(Outcome::Success);
+        }
+    }
+
+    /// Whether the cache knows that there is no such object.
+    fn is_gone(&self, key: &ObjectKey) -> bool {
+        !self.controller.primary.store.contains(key) && self.wait(key).is_none()
+    }
+
+    /// Forgets an object that is gone.
+    fn forget(&self, key: &ObjectKey) {
+        self.controller.memory.forget(key);
+        self.controller.gate.forget(key);
+        // A panic is not retried: the next call would panic in the same way.
+        if let Some(gone) = &self.gone
+            && let Err(panic) = catch_unwind(AssertUnwindSafe(|| gone(key)))
+        {
+            let error = self.panicked(&*panic);
+            tracing::error!(object = %key, error = error.chain(), "on_gone failed");
+        }
+    }
+
     async fn attempt(&self, item: &Item<ObjectKey>) -> Ended {
         let key = item.key();
         let primary = &self.controller.primary;
         self.controller.recent.expire();
         let Some(object) = primary.store.get(key) else {
-            self.controller.memory.forget(key);
-            self.controller.gate.forget(key);
-            // A panic is not retried: the next call would panic in the same way.
-            if let Some(gone) = &self.gone
-                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| gone(key)))
-            {
-                let error = self.panicked(&*panic);
-                tracing::error!(object = %key, error = error.chain(), "on_gone failed");
-            }
+            self.forget(key);
             return Ended::of(Action::Done, None, None);
         };
         let acting = self.filter.begin(key);

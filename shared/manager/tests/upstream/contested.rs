@@ -317,6 +317,35 @@ async fn contested_status_is_restored_at_most_once_a_minute_and_reported_once() 
     contest.calms_down_in(Duration::from_mins(2), TOYS).await;
 }
 
+/// Clears the `managedFields` of the child whenever they name us.
+async fn clear_managed_fields(model: Model) {
+    let api: Api<Service> = Api::namespaced(model.client_named("other"), "default");
+    let patch = Patch::Merge(json!({"metadata": {"managedFields": [{}]}}));
+    let is_ours = |service: &Value| {
+        let mut entries = service["metadata"]["managedFields"].as_array().into_iter().flatten();
+        entries.any(|entry| entry["manager"] == "toy-controller")
+    };
+    loop {
+        sleep(REACTION).await;
+        if model.object("services", "default", "a").as_ref().is_some_and(is_ours) {
+            api.patch("a", &PatchParams::default(), &patch).map(Result::unwrap).await;
+        }
+    }
+}
+
+/// All values are the wanted ones, but the fields belong to no manager.
+#[tokio::test(start_paused = true)]
+async fn child_whose_managed_fields_are_cleared_again_and_again_is_written_at_most_once_a_minute_and_reported_once() {
+    let mut contest = Contest::begin(clear_managed_fields);
+    contest.is_slowed_down("services", 8..=24, 12..=16).await; // an entry and an apply each time
+    let note = contest.is_reported();
+    assert!(note.contains("clears metadata.managedFields of Service \"a\" again and again"), "{note}");
+    contest.counts_delays();
+
+    contest.end();
+    contest.calms_down_in(Duration::from_mins(4), "services").await;
+}
+
 async fn delete_child(model: Model) {
     let api: Api<Service> = Api::namespaced(model.client_named("other"), "default");
     loop {

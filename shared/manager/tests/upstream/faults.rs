@@ -229,6 +229,53 @@ async fn unwanted_child_without_our_label_is_deleted() {
     assert_eq!(asked, 0);
 }
 
+/// Keeps the Services "a" and "b" unless the object's size is zero.
+async fn keep_two_unless_zero(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    if toy.spec.size == 0 {
+        context.apply_or_delete::<Service>(None).await?;
+        return Ok(Action::Done);
+    }
+    let service = |name: &str| -> Service {
+        let port = json!([{"name": "a", "port": 80, "protocol": "TCP", "targetPort": 80}]);
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"ports": port}})).expect("a Service")
+    };
+    context.all((context.apply(service("a")), context.apply(service("b")))).await?;
+    Ok(Action::Done)
+}
+
+/// Both Services lose the label, or one of them does, and the operator then writes the other one.
+#[tokio::test(start_paused = true)]
+async fn each_unwanted_child_without_our_label_is_deleted() {
+    for lost in [&["a", "b"][..], &["a"]] {
+        let model = model();
+        put(&model, &["a"]);
+        let _harness = run(&model, &[], keep_two_unless_zero);
+        until("both Services", || model.objects("services").len() == 2).await;
+        sleep(MOMENT).await;
+        // The operator cannot repair the labels, because its reads fail.
+        plan(&model, "before get services.core -> answer 500");
+        let services: Api<Service> = Api::namespaced(model.client_named("other"), "default");
+        let patch = async |name: &str, patch: serde_json::Value| {
+            let parameters = PatchParams { field_manager: Some("other".to_owned()), ..PatchParams::default() };
+            services.patch(name, &parameters, &Patch::Merge(patch)).await.expect("the API server accepts the patch");
+            sleep(MOMENT).await;
+        };
+        for &name in lost {
+            patch(name, json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "another-manager"}}})).await;
+        }
+        if lost.len() == 1 {
+            let port = json!([{"name": "a", "port": 80, "protocol": "TCP", "targetPort": 99}]);
+            patch("b", json!({"spec": {"ports": port}})).await;
+            let service = model.object("services", "default", "b").expect("a Service");
+            assert_eq!(service["spec"]["ports"][0]["targetPort"], 80, "the operator has written the other one");
+        }
+        change(&model, "a", 0).await;
+        sleep(MOMENT).await;
+        model.set_faults(NoFaults);
+        until("the Services are gone", || model.objects("services").is_empty()).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a5_conflicting_apply_is_retried_without_an_error() {
     let model = model();

@@ -92,30 +92,46 @@ async fn l1_l9_failed_renewal_cancels_reconciles_until_leading_again() {
     }
 }
 
+/// Lets the process lose the lease and, if it `leads_again`, acquire it half a minute later. Returns 75 seconds after the loss began.
+async fn lose_the_lease(model: &Model, leads_again: bool) {
+    plan(model, "before * leases.coordination.k8s.io -> drop");
+    sleep(30 * MOMENT).await;
+    if leads_again {
+        model.set_faults(NoFaults);
+    }
+    sleep(45 * MOMENT).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn l1_reconcile_sends_no_write_after_losing_the_lease() {
-    let model = model();
-    put(&model, &["a"]);
-    let harness = run_as(&model, "toys-1", ELECT, |toy, context| async move {
-        keep(toy.clone(), context.clone()).await?;
-        // A separate task, which the runtime cannot cancel.
-        let late = tokio::spawn(async move {
-            sleep(60 * MOMENT).await;
-            let mut next = (*toy).clone();
-            next.spec.size = 9;
-            keep(Arc::new(next), context).await
+    for leads_again in [false, true] {
+        let (model, calls) = (model(), Calls::default());
+        put(&model, &["a"]);
+        let noted = calls.clone();
+        let harness = run_as(&model, "toys-1", ELECT, move |toy, context| {
+            noted.note(&toy);
+            async move {
+                keep(toy.clone(), context.clone()).await?;
+                // A separate task, which the runtime cannot cancel.
+                let late = tokio::spawn(async move {
+                    sleep(60 * MOMENT).await;
+                    let mut next = (*toy).clone();
+                    next.spec.size = 9;
+                    keep(Arc::new(next), context).await
+                });
+                drop(late.await);
+                Ok(Action::Done)
+            }
         });
-        drop(late.await);
-        Ok(Action::Done)
-    });
-    until("the first write", || port(&model, "a") == Some(1)).await;
-    plan(&model, "before * leases.coordination.k8s.io -> drop");
-    let before = writes(&model).len();
-    sleep(90 * MOMENT).await;
-    let sent = writes(&model).split_off(before);
-    assert!(sent.iter().all(|(_, resource, _)| resource != "services"), "{sent:?}");
-    assert_eq!(port(&model, "a"), Some(1), "the client refused the second write before sending it");
-    drop(harness);
+        until("the first write", || port(&model, "a") == Some(1)).await;
+        let before = writes(&model).len();
+        lose_the_lease(&model, leads_again).await;
+        assert_eq!(calls.count(), 1 + usize::from(leads_again));
+        let sent = writes(&model).split_off(before);
+        assert!(sent.iter().all(|(_, resource, _)| resource != "services"), "{sent:?}");
+        assert_eq!(port(&model, "a"), Some(1), "the client refused the second write before sending it");
+        drop(harness);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,34 +236,38 @@ async fn l9_flapping_api_server_does_not_end_leadership() {
 
 #[tokio::test(start_paused = true)]
 async fn l1_client_of_a_reconcile_sends_no_write_after_losing_the_lease() {
-    let model = model();
-    put(&model, &["a"]);
-    let late = Arc::new(AtomicUsize::new(0));
-    let count = late.clone();
-    let harness = run_as(&model, "toys-1", ELECT, move |_, context| {
-        let late = count.clone();
-        async move {
-            let toys: Api<Toy> = Api::namespaced(context.client(), "default");
-            resize(&toys, 2).await?;
-            // A separate task, which the runtime cannot cancel.
-            let task = tokio::spawn(async move {
-                sleep(60 * MOMENT).await;
-                assert!(toys.get("a").await.is_ok(), "it may read");
-                let error = resize(&toys, 9).await.expect_err("it may not write");
-                assert!(Error::from(error).chain().ends_with("the write was not sent: this process is not the leader"));
-                late.fetch_add(1, Ordering::Relaxed);
-            });
-            drop(task.await);
-            Ok(Action::Done)
-        }
-    });
-    let size = || model.object(TOYS, "default", "a").expect("it exists")["spec"]["size"].clone();
-    until("the first write", || size() == 2).await;
-    plan(&model, "before * leases.coordination.k8s.io -> drop");
-    sleep(90 * MOMENT).await;
-    assert_eq!(late.load(Ordering::Relaxed), 1, "the task has ended");
-    assert_eq!(size(), 2);
-    drop(harness);
+    for leads_again in [false, true] {
+        let (model, calls) = (model(), Calls::default());
+        put(&model, &["a"]);
+        let late = Arc::new(AtomicUsize::new(0));
+        let (count, noted) = (late.clone(), calls.clone());
+        let harness = run_as(&model, "toys-1", ELECT, move |toy, context| {
+            noted.note(&toy);
+            let late = count.clone();
+            async move {
+                let toys: Api<Toy> = Api::namespaced(context.client(), "default");
+                resize(&toys, 2).await?;
+                // A separate task, which the runtime cannot cancel.
+                let task = tokio::spawn(async move {
+                    sleep(60 * MOMENT).await;
+                    assert!(toys.get("a").await.is_ok(), "it may read");
+                    let error = resize(&toys, 9).await.expect_err("it may not write");
+                    let chain = Error::from(error).chain();
+                    assert!(chain.ends_with("the write was not sent: this process is not the leader"), "{chain}");
+                    late.fetch_add(1, Ordering::Relaxed);
+                });
+                drop(task.await);
+                Ok(Action::Done)
+            }
+        });
+        let size = || model.object(TOYS, "default", "a").expect("it exists")["spec"]["size"].clone();
+        until("the first write", || size() == 2).await;
+        lose_the_lease(&model, leads_again).await;
+        assert_eq!(calls.count(), 1 + usize::from(leads_again));
+        assert_eq!(late.load(Ordering::Relaxed), 1, "the task has ended");
+        assert_eq!(size(), 2);
+        drop(harness);
+    }
 }
 
 async fn resize(toys: &Api<Toy>, size: i32) -> Result<(), kube::Error> {

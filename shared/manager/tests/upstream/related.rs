@@ -1,7 +1,13 @@
 //! Objects that wake a primary although they are not its children: those that a map names, those that the primary refers to, and
 //! the keys of a stream.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::stream;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -12,14 +18,14 @@ use kube::{
 use manager::{
     Action, Context, Controller, ControllerBuilder, Manager, ObjectKey, harness::Harness, normalize, permissions,
 };
-use model_apiserver::Model;
+use model_apiserver::{Model, NoFaults};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::{sync::mpsc, time::sleep};
 use workloads::{Viewed, Whole};
 
-use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, model, plan, put, until};
+use crate::kit::{Calls, MOMENT, NO_RESYNC, TOYS, Toy, Toys, change, labels, model, plan, put, until};
 
 /// A kind that names a Toy, as a route names its gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -141,6 +147,36 @@ async fn write_of_one_reconcile_wakes_the_others_that_read_the_object() {
     }
 }
 
+/// The watch delivers no change of an object without our label, so the cache must not answer for it.
+#[tokio::test(start_paused = true)]
+async fn object_that_the_watch_does_not_select_is_read_anew_each_time() {
+    let (model, texts) = (model(), Arc::new(parking_lot::Mutex::new(Vec::new())));
+    put(&model, &["a"]);
+    set(&model, "theirs", "old").await;
+    let (clock, noted) = (model.clone(), texts.clone());
+    let setup = move |manager: &mut Manager| {
+        let texts = noted.clone();
+        let controller = Controller::of::<Toy>().owns::<Whole<ConfigMap>>();
+        manager.add(controller.reconcile(move |_: Arc<Toy>, context: Context<Toy>| {
+            let texts = texts.clone();
+            async move {
+                let found = match context.get::<Whole<ConfigMap>>("theirs") {
+                    Some(map) => Some(map),
+                    None => context.get_uncached::<Whole<ConfigMap>>("theirs").await?,
+                };
+                texts.lock().push(found.and_then(|map| map.data.as_ref()?.get("text").cloned()));
+                Ok(Action::Done)
+            }
+        }));
+    };
+    let _harness = Harness::start(&Toys(setup), &[NO_RESYNC], model.client_named("toys"), move || clock.now());
+    sleep(MOMENT).await;
+    set(&model, "theirs", "new").await;
+    change(&model, "a", 2).await;
+    sleep(MOMENT).await;
+    assert_eq!(*texts.lock(), ["old", "new"].map(|text| Some(text.to_owned())));
+}
+
 #[tokio::test(start_paused = true)]
 async fn several_references_to_one_kind_all_count() {
     let (model, calls) = (model(), Calls::default());
@@ -178,6 +214,25 @@ async fn change_of_a_mapped_object_wakes_the_old_and_the_new_target() {
     ribbons.delete("r", &DeleteParams::default()).await.expect("it is deleted");
     sleep(MOMENT).await;
     assert_eq!((calls.of("a"), calls.of("b"), calls.of("c")), (3, 3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_name_the_reconciled_one_are_those_of_a_kind_that_is_watched() {
+    let model = model();
+    put(&model, &["a"]);
+    let clock = model.clone();
+    let setup = |manager: &mut Manager| {
+        let controller = Controller::of::<Toy>().owns::<ConfigMap>();
+        manager.add(controller.reconcile(|_: Arc<Toy>, context: Context<Toy>| async move {
+            drop(context.watched::<ConfigMap>());
+            Ok(Action::Done)
+        }));
+    };
+    let _harness = Harness::start(&Toys(setup), &[NO_RESYNC], model.client_named("toys"), move || clock.now());
+    sleep(10 * MOMENT).await;
+    let events = model.objects("events.events.k8s.io");
+    let cure = "add .watches::<ConfigMap>(…)";
+    assert!(events.iter().any(|event| event["note"].as_str().is_some_and(|it| it.contains(cure))), "{events:#?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,10 +298,60 @@ async fn keys_of_unknown_objects_do_not_fill_the_queue_of_a_standby() {
     sleep(MOMENT).await;
     send();
     sleep(MOMENT).await;
+    assert_eq!(depth(&harness), 2, "a and b wait for the process to lead");
+}
+
+/// How many keys are ready.
+fn depth(harness: &Harness) -> u64 {
     let scrape = harness.scrape();
     let depths = scrape.lines().filter(|line| line.starts_with("workqueue_depth{"));
-    let depth: u64 = depths.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum();
-    assert_eq!(depth, 2, "a and b wait for the process to lead");
+    depths.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+}
+
+/// Objects come and go while this process stands by, and labels name others that do not exist.
+#[tokio::test(start_paused = true)]
+async fn keys_of_objects_that_are_gone_do_not_fill_the_queue_of_a_standby() {
+    let (model, calls, gone) = (model(), Calls::default(), Arc::<AtomicUsize>::default());
+    put(&model, &["a"]);
+    plan(&model, "before * leases.coordination.k8s.io -> drop");
+    let (clock, noted, counted) = (model.clone(), calls.clone(), gone.clone());
+    let setup = move |manager: &mut Manager| {
+        let (calls, gone) = (noted.clone(), counted.clone());
+        let controller = Controller::of::<Toy>().owns::<ConfigMap>().on_gone(move |_| {
+            gone.fetch_add(1, Ordering::Relaxed);
+        });
+        manager.add(controller.reconcile(move |toy: Arc<Toy>, _| {
+            calls.note(&toy);
+            async { Ok(Action::Done) }
+        }));
+    };
+    let flags = ["--resync-interval=10m", "--leader-elect", "--leader-election-namespace=default"];
+    let harness = Harness::start(&Toys(setup), &flags, model.client_named("toys"), move || clock.now());
+    sleep(MOMENT).await;
+    let names: Vec<String> = (0..1_000).map(|number| format!("toy-{number}")).collect();
+    put(&model, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    for number in 0..100 {
+        let labels = labels(&format!("unknown-{number}"));
+        let metadata = json!({"name": format!("map-{number}"), "namespace": "default", "labels": labels});
+        model.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}));
+    }
+    sleep(MOMENT).await;
+    for name in &names {
+        model.take(TOYS, "default", name);
+    }
+    sleep(MOMENT).await;
+    assert_eq!((depth(&harness), gone.load(Ordering::Relaxed)), (1_101, 0));
+    sleep(720 * MOMENT).await;
+    assert_eq!((depth(&harness), gone.load(Ordering::Relaxed)), (1, 1_100), "a waits for the process to lead");
+
+    // The former keys wake objects again.
+    put(&model, &["toy-7", "unknown-7"]);
+    sleep(MOMENT).await;
+    assert_eq!(depth(&harness), 3);
+    model.set_faults(NoFaults);
+    sleep(60 * MOMENT).await;
+    assert_eq!(["a", "toy-7", "unknown-7"].map(|name| calls.of(name)), [1, 1, 1]);
+    assert_eq!((calls.count(), depth(&harness)), (3, 0));
 }
 
 #[test]

@@ -158,15 +158,18 @@ async fn only_changes_of_the_part_wake_the_object() {
     change(&model, "a", 2).await;
     sleep(20 * MOMENT).await;
     assert_eq!(calls.count(), 3, "the generation");
+    annotate(&model, "tests.example.com/reconcile-requested-at", "1").await;
+    sleep(20 * MOMENT).await;
+    assert_eq!(calls.count(), 4, "a user requests a reconcile");
     annotate(&model, "tests.example.com/paused", "true").await;
     annotate(&model, "tests.example.com/paused", "false").await;
     sleep(20 * MOMENT).await;
-    assert_eq!(calls.count(), 4, "the end of the pause");
+    assert_eq!(calls.count(), 5, "the end of the pause");
     let api: Api<Toy> = Api::namespaced(model.client(), "default");
     api.delete("a", &DeleteParams::default()).await.expect("the API server deletes it");
     put(&model, &["a"]);
     sleep(20 * MOMENT).await;
-    assert_eq!(calls.count(), 5, "another object of the same name");
+    assert_eq!(calls.count(), 6, "another object of the same name");
 }
 
 #[tokio::test(start_paused = true)]

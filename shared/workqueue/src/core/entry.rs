@@ -68,6 +68,11 @@ impl<K> Entry<K> {
         matches!(self.waiting, Waiting::Ready(_)) && self.running
     }
 
+    /// Whether a worker could take it now.
+    pub(crate) fn is_available(&self) -> bool {
+        matches!(self.waiting, Waiting::Ready(_)) && !self.running
+    }
+
     pub(crate) fn forget(&mut self) {
         self.failures = 0;
         self.retry_at = Moment::START;

@@ -21,6 +21,9 @@ enum Step {
         within: Duration,
     },
     Take,
+    TakeKey {
+        key: u8,
+    },
     /// Gives back the n-th of the running keys, if there is one.
     Done {
         nth: usize,
@@ -60,6 +63,7 @@ fn step() -> impl Strategy<Value = Step> {
         80 => (key.clone(), priority(), delay()).prop_map(|(key, priority, delay)| Step::Add { key, priority, delay }),
         20 => (key.clone(), priority(), delay()).prop_map(|(key, priority, within)| Step::AddUnlessDue { key, priority, within }),
         60 => Just(Step::Take),
+        10 => key.clone().prop_map(|key| Step::TakeKey { key }),
         60 => done.prop_map(|(nth, priority, outcome)| Step::Done { nth, priority, outcome }),
         5 => key.prop_map(|key| Step::Forget { key }),
         40 => (0..40_u64).prop_map(|milliseconds| Step::Advance(Duration::from_millis(milliseconds))),
@@ -108,6 +112,13 @@ proptest! {
                         Next::Wait(due) => prop_assert!(expected.is_none() && !model.is_shut_down() && due == model.next_due()),
                         Next::Closed => prop_assert!(expected.is_none() && model.is_shut_down()),
                     }
+                }
+                Step::TakeKey { key } => {
+                    prop_assert_eq!(core.available_keys().contains(&key), model.is_available(key));
+                    let taken = core.take_key(now, &key);
+                    let facts = taken.as_ref().map(|it| (it.key, it.priority, it.waited, it.failures));
+                    prop_assert_eq!(facts, model.take_key(now, key));
+                    running.extend(taken);
                 }
                 Step::Done { nth, priority, outcome } if nth < running.len() => {
                     let handed = running.remove(nth);

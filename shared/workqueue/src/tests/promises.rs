@@ -52,6 +52,28 @@ fn raised_key_keeps_its_age() {
     assert_eq!(items.each_ref().map(|item| *item.key()), ["urgent", "old", "more urgent"]);
 }
 
+#[test]
+fn key_that_is_taken_out_of_turn_comes_back_if_it_is_added_meanwhile() {
+    let (queue, _) = queue();
+    queue.add("foo", Priority::LIVE);
+    queue.add("bar", Priority::LIVE);
+    queue.add_after("later", Priority::LIVE, Duration::from_hours(1));
+    let mut keys = queue.ready_keys();
+    keys.sort_unstable();
+    assert_eq!(keys, ["bar", "foo"]);
+    let bar = queue.try_get_key(&"bar").expect("it is ready");
+    assert_eq!(*bar.key(), "bar");
+    queue.add("bar", Priority::LIVE);
+    for (key, why) in [("bar", "a worker has it"), ("later", "it is delayed"), ("other", "it is unknown")] {
+        assert!(queue.try_get_key(&key).is_none(), "{why}");
+    }
+    assert_eq!(queue.ready_keys(), ["foo"]);
+    bar.done(Outcome::Success);
+    take(&queue, "foo").done(Outcome::Success);
+    take(&queue, "bar").done(Outcome::Success);
+    assert_nothing_ready(&queue);
+}
+
 // Delays and priorities.
 
 #[test]

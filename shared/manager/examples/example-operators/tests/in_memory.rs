@@ -30,15 +30,17 @@ const MOMENT: Duration = Duration::from_secs(1);
 
 /// A cluster with the definitions of `operator`, which runs.
 fn start(operator: &dyn Operator) -> (Model, Harness) {
+    start_with(operator, &[])
+}
+
+/// The same with these flags.
+fn start_with(operator: &dyn Operator, flags: &[&str]) -> (Model, Harness) {
     let model = Model::new();
     for crd in operator.crds() {
         model.install(&normalize(&crd));
     }
-    let clock = model.clone();
-    let harness =
-        Harness::start(operator, &["--resync-interval=10000h"], model.client_named(operator.name()), move || {
-            clock.now()
-        });
+    let (clock, flags) = (model.clone(), [flags, &["--resync-interval=10000h"]].concat());
+    let harness = Harness::start(operator, &flags, model.client_named(operator.name()), move || clock.now());
     (model, harness)
 }
 
@@ -330,18 +332,20 @@ async fn banner_is_served_on_each_node_and_under_its_host() {
     rests(&model).await;
 }
 
+/// Why the webhook does not let a user delete this Theme; `None` if it does.
+fn refusal(webhooks: &[Webhook], namespace: &str, theme: &str) -> Option<Value> {
+    let user = json!({"username": "ann"});
+    let request = json!({"uid": "u", "operation": "DELETE", "namespace": namespace, "name": theme, "userInfo": user});
+    let response = response(webhooks, &request);
+    (response["allowed"] == false).then(|| response["status"]["details"]["causes"][0]["message"].clone())
+}
+
 /// A cache that holds no Banners yet must not look like a namespace without Banners.
 #[tokio::test(start_paused = true)]
 async fn theme_is_protected_before_the_cache_is_filled_and_while_a_banner_shows_it() {
     let banners = Banners::default();
     let webhooks = banners.webhooks();
-    let refused = |theme: &str| {
-        let user = json!({"username": "ann"});
-        let request =
-            json!({"uid": "u", "operation": "DELETE", "namespace": "default", "name": theme, "userInfo": user});
-        let response = response(&webhooks, &request);
-        (response["allowed"] == false).then(|| response["status"]["details"]["causes"][0]["message"].clone())
-    };
+    let refused = |theme: &str| refusal(&webhooks, "default", theme);
     assert_eq!(refused("dark"), Some(json!("the cache is not in sync; try again in a moment")));
     let (model, _harness) = start(&banners);
     put(&model, "Banner", "default", "door", json!({"config": "text", "theme": "dark"})).await;
@@ -352,6 +356,22 @@ async fn theme_is_protected_before_the_cache_is_filled_and_while_a_banner_shows_
     model.take("banners.examples.example.com", "default", "door");
     sleep(MOMENT).await;
     assert_eq!(refused("light"), None);
+}
+
+/// The cache is in sync, but does not have the objects of a namespace that has just joined.
+#[tokio::test(start_paused = true)]
+async fn theme_is_protected_in_a_namespace_that_joins() {
+    let banners = Banners::default();
+    let webhooks = banners.webhooks();
+    let (model, _harness) = start_with(&banners, &["--watch-namespace-selector=examples.example.com/tenant=red"]);
+    label(&model, "shop", None).await;
+    put(&model, "Banner", "shop", "door", json!({"config": "text", "theme": "dark"})).await;
+    model.set_faults(Planned::new(&"before list banners.examples.example.com -> delay 5s".parse().expect("a plan")));
+    label(&model, "shop", Some("red")).await;
+    let refused = || refusal(&webhooks, "shop", "dark");
+    assert_eq!(refused(), Some(json!("the cache is not in sync; try again in a moment")));
+    sleep(10 * MOMENT).await;
+    assert_eq!(refused(), Some(json!("Banner \"door\" shows this theme")));
 }
 
 #[tokio::test(start_paused = true)]

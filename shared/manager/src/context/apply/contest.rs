@@ -1,5 +1,5 @@
-//! Slows down the writes to a child whose fields another client changes again and again, or that it deletes or replaces again and
-//! again, see [`Reverts`]. A contest ends when other clients leave the child alone for two minutes.
+//! Slows down the writes to a child whose fields another client changes, or takes from us, again and again, or that it deletes or
+//! replaces again and again, see [`Reverts`]. A contest ends when other clients leave the child alone for two minutes.
 
 use std::{
     borrow::Cow,
@@ -8,19 +8,22 @@ use std::{
 
 use cache::{
     ManagedFields, ObjectKey,
-    owned::{Change, Path, holder, is_held_by},
+    owned::{Path, holder, is_held_by},
 };
 use tokio::time::Instant;
 use workloads::{Problem, ProblemKind};
 
 use super::{
     super::{Context, Primary, Shared},
-    AppliedWrite, Target,
+    AppliedWrite, Difference, Target,
 };
 use crate::{
     api::Requests,
     reverts::{REPORTED, Reverts},
 };
+
+/// Stands for the path of a field in the contest of a child whose fields have the wanted values, but do not all belong to us.
+const OWNERSHIP: &str = "metadata.managedFields";
 
 /// The reverts of one child's fields, and of its deletion, of which the last ones are not long ago.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -64,12 +67,16 @@ struct Field {
 impl Contest {
     /// When a write of these fields may be sent: at once, if it includes a field that has not been reverted recently. A field that
     /// the cluster keeps does not count.
-    fn due(&self, wanted: Wanted, changes: &[Change]) -> Option<Instant> {
+    fn due(&self, wanted: Wanted, difference: &Difference) -> Option<Instant> {
         if self.wanted.is_another(wanted) {
             return None;
         }
-        let paths = changes.iter().map(|change| change.path.to_string()).filter(|path| !self.kept.contains(path));
-        let due = paths.map(|path| self.fields.get(&path)?.reverts.due());
+        let paths = difference.changes.iter().map(|change| change.path.to_string());
+        let mut paths: Vec<String> = paths.filter(|path| !self.kept.contains(path)).collect();
+        if paths.is_empty() && !difference.covered {
+            paths.push(OWNERSHIP.to_owned());
+        }
+        let due = paths.iter().map(|path| self.fields.get(path)?.reverts.due());
         due.min().flatten()
     }
 
@@ -141,10 +148,10 @@ fn other_client<'a>(path: &Path, ours: &str, entries: &'a [ManagedFields<'_>]) -
 }
 
 impl<K: Primary, S: Shared> Context<K, S> {
-    /// Returns true if these changes have to wait, because the same fields were reverted recently; the object is then requeued.
-    pub(super) fn waits(&self, requests: &Requests, target: &Target, changes: &[Change]) -> bool {
+    /// Returns true if a write has to wait, because the same fields were reverted recently; the object is then requeued.
+    pub(super) fn waits(&self, requests: &Requests, target: &Target, difference: &Difference) -> bool {
         let wanted = self.wanted(target);
-        let due = self.contest(requests, target, |contest| contest.due(wanted, changes)).flatten();
+        let due = self.contest(requests, target, |contest| contest.due(wanted, difference)).flatten();
         let Some(due) = due.filter(|due| *due > Instant::now()) else { return false };
         self.wake(due);
         true
@@ -192,6 +199,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
             let other = other_client(&change.path, requests.manager(), &before.metadata.managed_fields);
             (change.path.to_string(), other)
         });
+        let is_of_ownership = changes.is_empty() && !before.is_covered;
+        let changed = changed.chain(is_of_ownership.then(|| (OWNERSHIP.to_owned(), None)));
         let (child, wanted) = ((requests.kind().to_owned(), target.key.clone()), self.wanted(target));
         let kept = kept.iter().map(|change| change.path.to_string()).collect();
         let most = self.controller.memory.modify(&self.reconciliation.key, |it| {
@@ -212,6 +221,13 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let (child, name, own) = (requests.kind(), &target.key.name, &self.controller.names.kind);
         let fields = |contest: &Contest| {
             let (fields, other, ends) = contest.reported()?;
+            if fields == [OWNERSHIP] {
+                let message = format!(
+                    "another client clears {OWNERSHIP} of {child} \"{name}\" again and again; the operator restores its entry \
+                     ever more slowly, in the end once a minute; stop the other client from clearing it"
+                );
+                return Some((message, ends));
+            }
             let message = format!(
                 "{other} and this operator set different values in {child} \"{name}\": {}; the operator restores its own \
                  ever more slowly, in the end once a minute; change the {own}, or stop {other} from setting them",
@@ -269,7 +285,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
 mod tests {
     use std::time::Duration;
 
-    use cache::owned::compare;
+    use cache::owned::{Change, compare};
     use serde_json::json;
 
     use super::*;
@@ -283,6 +299,11 @@ mod tests {
         compare(&json!({}), &json!({}), &desired, &desired)
     }
 
+    /// A child with these changes, of which all other fields are ours.
+    fn difference(fields: &[&str]) -> Difference {
+        Difference { changes: changes(fields), covered: true, from_create: false }
+    }
+
     fn record(contest: &mut Contest, fields: &[&str], now: Instant) -> u32 {
         contest.record(WANTED, changes(fields).iter().map(|it| (it.path.to_string(), None)), now)
     }
@@ -293,13 +314,13 @@ mod tests {
         for _ in 0..5 {
             record(&mut contest, &["a"], now);
         }
-        assert_eq!(contest.due(WANTED, &changes(&["a"])), Some(now + Duration::from_secs(8)));
-        assert_eq!(contest.due(WANTED, &changes(&["a", "b"])), None, "b is new");
+        assert_eq!(contest.due(WANTED, &difference(&["a"])), Some(now + Duration::from_secs(8)));
+        assert_eq!(contest.due(WANTED, &difference(&["a", "b"])), None, "b is new");
         let (edited, generated) = (Wanted { generation: 2, ..WANTED }, Wanted { desired: 2, ..WANTED });
-        assert!(contest.due(edited, &changes(&["a"])).is_some(), "a user has changed something else");
-        assert!(contest.due(generated, &changes(&["a"])).is_some(), "the operator has generated another value");
+        assert!(contest.due(edited, &difference(&["a"])).is_some(), "a user has changed something else");
+        assert!(contest.due(generated, &difference(&["a"])).is_some(), "the operator has generated another value");
         let other = Wanted { generation: 2, desired: 2 };
-        assert_eq!(contest.due(other, &changes(&["a"])), None, "a user wants something else now");
+        assert_eq!(contest.due(other, &difference(&["a"])), None, "a user wants something else now");
         contest.expire(WANTED, now + Duration::from_secs(8) + CALM);
         assert_eq!(contest, Contest { wanted: WANTED, ..Contest::default() });
     }
@@ -312,10 +333,26 @@ mod tests {
         }
         contest.kept = changes(&["kept"]).iter().map(|change| change.path.to_string()).collect();
         let due = now + Duration::from_secs(8);
-        assert_eq!(contest.due(WANTED, &changes(&["a", "kept"])), Some(due));
-        assert_eq!(contest.due(WANTED, &changes(&["a", "b", "kept"])), None, "b is new");
+        assert_eq!(contest.due(WANTED, &difference(&["a", "kept"])), Some(due));
+        assert_eq!(contest.due(WANTED, &difference(&["a", "b", "kept"])), None, "b is new");
         contest.expire(WANTED, due + CALM);
         assert_eq!(contest, Contest { wanted: WANTED, ..Contest::default() });
+    }
+
+    #[test]
+    fn ownership_alone_is_contested_like_a_field() {
+        let (mut contest, now) = (Contest::default(), Instant::now());
+        let unowned = |fields: &[&str]| Difference { covered: false, ..difference(fields) };
+        assert_eq!(contest.due(WANTED, &unowned(&[])), None);
+        for _ in 0..5 {
+            contest.record(WANTED, std::iter::once((OWNERSHIP.to_owned(), None)), now);
+        }
+        let due = now + Duration::from_secs(8);
+        assert_eq!(contest.due(WANTED, &unowned(&[])), Some(due));
+        assert_eq!(contest.due(WANTED, &unowned(&["a"])), None, "a is new");
+        contest.kept = changes(&["kept"]).iter().map(|change| change.path.to_string()).collect();
+        assert_eq!(contest.due(WANTED, &unowned(&["kept"])), Some(due), "no write changes the kept field");
+        assert_eq!(contest.due(WANTED, &difference(&["kept"])), None);
     }
 
     #[test]

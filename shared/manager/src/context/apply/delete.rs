@@ -46,7 +46,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub async fn delete<C: Child>(&self, child: &Live<C::View>) -> Result<(), Error> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
         let requests = self.requests::<C>();
@@ -77,7 +77,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     ///
     /// # Panics
     ///
-    /// When the controller does not declare the kind with `owns`.
+    /// When the controller does not declare the kind. Only `owns` also gives the permissions.
     pub async fn delete_quietly<C: Child>(&self, child: &Live<C::View>) -> Result<bool, Error> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
         let requests = self.requests::<C>();
@@ -151,7 +151,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     fn note_removed<C: Child>(&self, requests: &Requests, key: &ObjectKey, uid: &str, kept: Option<&CachedMeta>) {
         self.informer::<C>().observe_gone(key, Uid::of(uid), kept, self.writer());
         // The watch may have delivered the deletion first, which made an entry.
-        self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind());
+        self.controller.memory.clear_lost_child(&self.reconciliation.key, requests.kind(), key);
         self.reconciliation.changed_children.store(true, Ordering::Relaxed);
     }
 }

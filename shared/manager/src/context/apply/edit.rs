@@ -22,13 +22,13 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let live: Value = serde_json::from_str(&text).map_err(&decode_error)?;
         let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(&decode_error)?.metadata;
         let difference = Difference::of::<C>(&live, &metadata, requests.manager(), target);
-        if self.waits(requests, target, &difference.changes) {
+        if self.waits(requests, target, &difference) {
             return Ok(Some(known.item.clone()));
         }
         if !difference.from_create || C::immutable_difference(&live, &target.fields).is_some() {
             return Ok(None);
         }
-        let changes = difference.changes;
+        let (changes, is_covered) = (difference.changes, difference.covered);
         let Some(operations) = owned::json_patch(&live, &metadata.uid, &self.reconciliation.uid, &changes) else {
             return Ok(None);
         };
@@ -51,8 +51,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let left = Difference::read::<C>(&answer, requests.manager(), target).map_err(&decode_error)?;
         let is_all = left.remains_after(&changes);
         let (changes, kept) = applied_changes(changes, &left);
-        let before =
-            Before { metadata: &metadata, verified: known.verified, is_changed: known.is_changed(), is_lost: false };
+        let (verified, is_changed) = (known.verified, known.is_changed());
+        let before = Before { metadata: &metadata, verified, is_changed, is_lost: false, is_covered };
         self.report_changes(&AppliedWrite { requests, target, before, changes, kept });
         // If more is left, another manager holds a field with the right value, or the cache lagged behind.
         if is_all { self.observe::<C>(requests, target, &answer).map(Some) } else { Ok(None) }

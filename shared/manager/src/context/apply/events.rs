@@ -41,6 +41,8 @@ pub(super) struct Before<'a> {
     pub(super) is_changed: bool,
     /// Whether the cache lacked the child, because it had lost our label.
     pub(super) is_lost: bool,
+    /// Whether we owned every wanted field that the child had.
+    pub(super) is_covered: bool,
 }
 
 impl<K: Primary, S: Shared> Context<K, S> {
@@ -124,8 +126,13 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     /// Emits the events for the changes of a write.
     pub(super) fn report_changes(&self, write: &AppliedWrite<'_>) {
-        let AppliedWrite { requests, target, before: Before { metadata, is_lost, .. }, changes, .. } = write;
+        let AppliedWrite { requests, target, before: Before { metadata, is_lost, is_covered, .. }, changes, .. } =
+            write;
         if changes.is_empty() {
+            // The write has changed no value, but another client may take the fields from us again and again.
+            if !is_covered && self.is_drift(write) {
+                self.record_revert(write);
+            }
             return;
         }
         let (kind, name, uid) = (requests.kind(), &target.key.name, &metadata.uid);

@@ -89,6 +89,19 @@ impl Model {
         let flow = self.flow(key);
         self.flows.retain(|&other| other != flow);
         self.flows.push(flow);
+        self.hand_out(now, key)
+    }
+
+    pub(super) fn take_key(&mut self, now: Moment, key: u8) -> Option<(u8, Priority, Duration, u32)> {
+        self.promote(now);
+        if self.is_available(key) { self.hand_out(now, key) } else { None }
+    }
+
+    pub(super) fn is_available(&self, key: u8) -> bool {
+        self.turns.contains(&key) && self.key(key).running.is_none()
+    }
+
+    fn hand_out(&mut self, now: Moment, key: u8) -> Option<(u8, Priority, Duration, u32)> {
         self.unschedule(key);
         let entry = &mut self.keys[usize::from(key)];
         let waiting = entry.waiting.take()?;
