@@ -123,7 +123,6 @@ impl<'a> Cancellation<'a> {
                 self.update.ready = Some(status::forbidden(request, &refusal, true));
                 self.stay(Wait::Forbidden);
             }
-            Outcome::Refused(_) => {} // the provider does not know the reference
             Outcome::Unknown(unknown) => {
                 let message = format!("{}: {}", request.op(), unknown.why);
                 self.update.ready = Some(if self.so_far.failures + 1 >= TELLING {
@@ -133,7 +132,7 @@ impl<'a> Cancellation<'a> {
                 });
                 self.stay(Wait::Trouble(unknown.retry_after));
             }
-            Outcome::Booking(_) | Outcome::Standing(_) => {
+            Outcome::Booking(_) | Outcome::Standing(_) | Outcome::Refused(_) => {
                 self.update.ready = Some(status::no("Cancelling", "the provider's answer does not match the request"));
                 self.stay(Wait::Trouble(None));
             }

@@ -61,7 +61,7 @@ fn every_cancellation_answer_has_its_result() {
     let of = |patch: Value, answer: Outcome| said(&end(&ticket(&patch), 2, |_| answer.clone()).1);
     assert_eq!(of(json!({}), closed(Some("BK-1"))), "Booking BK-1 cancelled");
     assert_eq!(of(json!({}), closed(None)), "", "there was none");
-    assert_eq!(of(json!({}), refused(Why::Missing)), "");
+    assert_eq!(of(json!({}), refused(Why::Missing)), "Cancelling Some(false)/Cancelling Trouble(None)", "not closed");
     assert_eq!(of(json!({}), refused(Why::Fixed)), "Booking BK-1 cannot be cancelled: flown");
     assert_eq!(of(json!({}), refused(Why::Credentials)), "Cancelling Some(false)/AuthenticationFailed Credentials");
     assert_eq!(of(json!({}), refused(Why::Forbidden)), "Cancelling Some(false)/BookingForbidden Forbidden");
