@@ -57,7 +57,8 @@ pub fn job(crontab: &CronTab, run: Run<'_>, zone: &Zone, profile: SecurityProfil
             completion_mode: Some("Indexed".to_owned()),
             backoff_limit: Some(spec.backoff_limit.unwrap_or(6)),
             active_deadline_seconds: spec.active_deadline_seconds,
-            ttl_seconds_after_finished: spec.ttl_seconds_after_finished,
+            // Without a TTL: Kubernetes could delete the Job before the status remembers the run, which would then start again.
+            ttl_seconds_after_finished: None,
             template: PodTemplateSpec {
                 metadata: Some(app.pod_metadata(&spec.pod_labels, &spec.pod_annotations)),
                 spec: Some(pod(spec, profile, scheduled)),
@@ -174,13 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn finished_jobs_are_deleted_only_on_request() {
-        let ttl = |more: Value| {
-            let mut spec = json!({"cronSpec": "@daily", "image": "a"});
-            spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-            of(&spec).ttl_seconds_after_finished
-        };
-        assert_eq!((ttl(json!({})), ttl(json!({"ttlSecondsAfterFinished": 600}))), (None, Some(600)));
+    fn only_the_operator_deletes_finished_jobs() {
+        let spec = of(&json!({"cronSpec": "@daily", "image": "a", "ttlSecondsAfterFinished": 600}));
+        assert_eq!(spec.ttl_seconds_after_finished, None);
     }
 
     #[test]

@@ -153,10 +153,10 @@ pub struct CronTabSpec {
     #[schemars(range(min = 0))]
     pub failed_jobs_history_limit: Option<i32>,
 
-    /// After how many seconds Kubernetes deletes a finished Job, even if the history limits would keep it. At least 60, so that the
-    /// operator sees before how the run ended. To delete Jobs right after their end, set the history limits to 0. Default: never.
+    /// After how many seconds the operator deletes a finished Job, even if the history limits would keep it. The status remembers
+    /// how the run ended. Default: never.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 60))]
+    #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
 
     /// With concurrencyPolicy Allow: how many Jobs may be active at a time. Further runs are skipped. Default: 10.

@@ -202,6 +202,23 @@ async fn large_history_is_deleted_in_batches() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn finished_job_goes_after_its_ttl_also_of_a_suspended_object() {
+    let mut memory = begun("2026-11-20T09:59:30Z", &json!({"cronSpec": "0 * * * *"})).await;
+    memory.start();
+    memory.pass(MINUTE).await;
+    finish(&memory).await;
+    edit(&memory, json!({"spec": {"ttlSecondsAfterFinished": 1200, "suspend": true}})).await;
+    until(&mut memory, "2026-11-20T10:20:29Z").await;
+    assert_eq!(jobs(&memory).len(), 1);
+    memory.pass(Duration::from_secs(2)).await;
+    assert_eq!(deleted(&memory), [job("2026-11-20T10:00:00Z")]);
+    assert_eq!((jobs(&memory).len(), events(&memory, "MissingJob")), (0, 0));
+    let settled = memory.writes().len();
+    memory.pass(60 * MINUTE).await;
+    assert_eq!(memory.writes().len(), settled, "once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn t13_unowned_job_blocks_only_its_own_run() {
     let mut memory = begun("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"})).await;
     memory.model.put(json!({
