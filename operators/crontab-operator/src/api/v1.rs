@@ -340,6 +340,10 @@ pub struct CronTabStatus {
     #[schemars(length(max = 256))]
     pub last_run_now: Option<String>,
 
+    /// How many requests by stable.example.com/run-now the operator has handled.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub run_now_count: u32,
+
     /// The value of the annotation stable.example.com/reconcile-requested-at that the operator has handled last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
@@ -473,4 +477,9 @@ fn limit(given: Option<i32>, default: usize) -> usize {
 
 fn one() -> i32 {
     1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

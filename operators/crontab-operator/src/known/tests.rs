@@ -150,6 +150,20 @@ fn run_now_token_is_handled_once() {
     }
 }
 
+/// A user returns to an earlier token. Only a Job with the name of the present request was created for it.
+#[test]
+fn job_of_an_earlier_request_with_this_token_is_not_taken_for_its_own() {
+    let mut crontab = crontab(&json!({"cronSpec": "0 12 * * *"}), &json!({"lastRunNow": "b", "runNowCount": 2}));
+    crontab.annotations_mut().insert(RUN_NOW.to_owned(), "a".to_owned());
+    let timing = timing(&crontab);
+    for (count, requested, handled) in [(0, Some("a"), 2), (2, None, 3)] {
+        let status = CronTabStatus { run_now_count: count, ..CronTabStatus::default() };
+        let name = Run::Now("a").job_name(&CronTab { status: Some(status), ..crontab.clone() });
+        let known = Known::of(&crontab, &timing, vec![job(&name, "+ 09:00")], at("2026-11-20T10:00:00Z"));
+        assert_eq!((known.requested_run(), known.memory.run_now_count), (requested, handled), "{count}");
+    }
+}
+
 /// A copy or a restored object carries the annotation of its origin, and a status can be lost.
 #[test]
 fn run_now_token_of_an_object_without_memory_starts_no_run() {

@@ -297,6 +297,22 @@ async fn run_now_starts_one_job_outside_the_schedule() {
     assert_eq!(events(&memory, "NoReplicas"), 1);
 }
 
+/// The Jobs of the earlier requests still exist.
+#[tokio::test(start_paused = true)]
+async fn return_to_an_earlier_value_of_run_now_starts_a_run() {
+    let spec = json!({"cronSpec": "0 12 * * *", "successfulJobsHistoryLimit": 9});
+    let mut memory = begun("2026-11-20T10:10:30Z", &spec).await;
+    memory.start();
+    memory.pass(Duration::from_secs(1)).await;
+    for (before, token) in ["a", "b", "a", "b"].into_iter().enumerate() {
+        edit(&memory, run_now(token)).await;
+        memory.pass(MINUTE).await;
+        finish(&memory).await;
+        assert_eq!((created(&memory).len(), jobs(&memory).len()), (before + 1, before + 1), "{token}");
+        assert_eq!(status(&memory)["runNowCount"], before + 1, "{token}");
+    }
+}
+
 /// A copy, or an object restored without its status, carries an annotation that was meant for another object.
 #[tokio::test(start_paused = true)]
 async fn run_now_that_came_with_the_object_starts_no_run_until_it_changes() {

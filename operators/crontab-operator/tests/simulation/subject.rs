@@ -11,7 +11,7 @@ use simulation::{
     Period, Subject, condition,
     oracle::{contains, labels, owner, say},
 };
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The operator, as its specification describes it.
 pub(crate) struct CronTab;
@@ -279,9 +279,12 @@ fn judge_requested(object: &Value, period: &Period, requested: &[&Value]) -> Res
     }
 }
 
-/// The name of the Job of a request. It is part of the specification, because it makes the Job unique.
+/// The name of the Job of a request that is the last one which the status counts. It is part of the specification, because it makes
+/// the Job unique.
 fn requested_name(object: &Value, token: &str) -> String {
-    format!("{}-{:010x}", object["metadata"]["name"].as_str().unwrap_or_default(), xxh3_64(token.as_bytes()) >> 24)
+    let before = object["status"]["runNowCount"].as_u64().unwrap_or_default().saturating_sub(1);
+    let hash = xxh3_64_with_seed(token.as_bytes(), before);
+    format!("{}-{:010x}", object["metadata"]["name"].as_str().unwrap_or_default(), hash >> 24)
 }
 
 /// Whether a user has requested this Job, so that it has no due time.
