@@ -67,7 +67,7 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
     profile(&crontab, &ctx)?;
     let jobs = with_unseen(&crontab, cached, &ctx).await?;
     let mut known = Known::of(&crontab, &timing, jobs, ctx.now());
-    let mut decided = Decided::default();
+    let mut decided = Decided { remember: known.has_unrecorded_edit(), ..Decided::default() };
     let mut outcome = Ok(());
     if known.has_to_decide() {
         match ctx.refresh_status().await? {

@@ -114,6 +114,16 @@ impl<'a> Known<'a> {
         recorded.unwrap_or_default() != (self.memory.last_schedule, self.memory.last_run_now.as_deref())
     }
 
+    /// Whether an edit has let the schedule take effect anew, and the status does not record that yet. Until it does, each reconcile
+    /// takes its own time for that of the edit, so that a run which is due meanwhile is lost.
+    pub fn has_unrecorded_edit(&self) -> bool {
+        let Anchor { hash, since } = &self.memory.anchor;
+        self.crontab.status.as_ref().is_some_and(|status| {
+            let is_recorded = status.schedule.as_ref().is_some_and(|it| it.hash == *hash && it.since == *since);
+            !is_recorded && status.observed_generation != self.crontab.metadata.generation
+        })
+    }
+
     /// Returns its Jobs that have not ended, in the order of their scheduled times.
     pub fn active(&self) -> impl Iterator<Item = &LiveJob> {
         self.jobs.iter().filter(|job| job.end().is_none())

@@ -402,6 +402,20 @@ async fn return_to_an_earlier_schedule_starts_no_run_from_before() {
     }
 }
 
+/// The status was written a moment before, so the next change of it may wait for a moment, in which a run is due.
+#[tokio::test(start_paused = true)]
+async fn run_that_is_due_right_after_an_edit_is_not_lost() {
+    let mut memory = begun("2026-11-20T11:59:30Z", &json!({"cronSpec": "0 13 * * *"})).await;
+    memory.start();
+    until(&mut memory, "2026-11-20T11:59:59.5Z").await;
+    edit(&memory, json!({"spec": {"image": "report:2"}})).await;
+    memory.pass(Duration::from_millis(200)).await;
+    edit(&memory, json!({"spec": {"cronSpec": "0 12,13 * * *"}})).await;
+    memory.pass(Duration::from_secs(2)).await;
+    assert_eq!(status(&memory)["schedule"]["since"], "2026-11-20T11:59:59Z");
+    assert_eq!(created(&memory), [job("2026-11-20T12:00:00Z")]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn paused_crontab_shows_no_next_run() {
     let mut memory = begun("2026-11-20T09:30:30Z", &json!({"cronSpec": "0 * * * *"})).await;
