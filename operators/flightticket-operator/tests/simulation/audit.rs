@@ -154,13 +154,14 @@ impl Audit {
     }
 
     /// The operator buys nothing for a ticket that only observes, or that names a booking. Exceptions: the status shows that this
-    /// booking was the ticket's own, or stores the next attempt.
+    /// booking was the ticket's own, or stores the next attempt, which was not refused.
     fn check_purchase(&self, booking: &Booking) -> Result<(), String> {
         let uid = owner(booking);
         let may_buy = |version: &Version| {
             let names_another = version.named.as_ref().is_some_and(|id| !self.may_replace(uid, id));
             let status = &version.ticket["status"];
-            let has_attempt = status["attempt"].as_u64().is_some_and(|attempt| attempt > 0);
+            let is_refused = status["purchaseRefused"] == true;
+            let has_attempt = status["attempt"].as_u64().is_some_and(|attempt| attempt > 0) && !is_refused;
             let is_only_named = version.named.is_some() && status["bookingId"].is_null() && !has_attempt;
             !observes(&version.ticket) && !names_another && !is_only_named
         };

@@ -76,7 +76,9 @@ impl Provider {
         let cancelled = state.cancelled.get(uid).copied().unwrap_or(0);
         // A ticket replaces only a booking that its status shows.
         let may_replace = spec["rebookPolicy"] == "Always" && !state.unseen.contains(uid);
-        let is_final = (cancelled > 0 && !may_replace) || cancelled > MOST_ATTEMPTS;
+        // What was refused is not tried again while the ticket names the lost booking.
+        let is_refused = status["purchaseRefused"] == true && named(ticket).is_some();
+        let is_final = (cancelled > 0 && !may_replace) || cancelled > MOST_ATTEMPTS || is_refused;
         if !is_final && !is_excused && !state.audit.has_given(uid) {
             return Err(format!("{uid} has no booking, although only {cancelled} were cancelled: {status}"));
         }
