@@ -455,7 +455,8 @@ fn not_found(id: &str) -> Finding {
 /// The ticket names a booking that the operator has given up, and the provider has refused the next one.
 fn replaced(booking: &Booking) -> Finding {
     let message = format!(
-        "Booking {} was lost before, and the provider has refused to book again; remove the annotation {BOOKING_ID} to try once more",
+        "Booking {} was lost before, and the provider has refused to book again; remove the annotation {BOOKING_ID} to try \
+         once more",
         booking.id
     );
     status::no("BookingCancelledExternally", message)
