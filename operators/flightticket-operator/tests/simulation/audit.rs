@@ -154,7 +154,7 @@ impl Audit {
     }
 
     /// The operator buys nothing for a ticket that only observes, or that names a booking. Exceptions: the status shows that this
-    /// booking was the ticket's own, or stores the next attempt, which was not refused.
+    /// booking was the ticket's own, or stores the next attempt.
     fn check_purchase(&self, booking: &Booking) -> Result<(), String> {
         let uid = owner(booking);
         let may_buy = |version: &Version| {

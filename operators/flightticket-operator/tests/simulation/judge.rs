@@ -72,13 +72,15 @@ impl Provider {
     /// Judges a ticket without a valid booking of its own.
     fn judge_without(&self, ticket: &Value, is_excused: bool) -> Result<(), String> {
         let (spec, status, uid) = (&ticket["spec"], &ticket["status"], uid(ticket));
+        // What the provider has refused, the operator does not try again while the ticket names the lost booking.
+        if status["purchaseRefused"] == true && named(ticket).is_some() {
+            return has_phase(status, &["Cancelled", "Rejected"]);
+        }
         let state = self.state();
         let cancelled = state.cancelled.get(uid).copied().unwrap_or(0);
         // A ticket replaces only a booking that its status shows.
         let may_replace = spec["rebookPolicy"] == "Always" && !state.unseen.contains(uid);
-        // What was refused is not tried again while the ticket names the lost booking.
-        let is_refused = status["purchaseRefused"] == true && named(ticket).is_some();
-        let is_final = (cancelled > 0 && !may_replace) || cancelled > MOST_ATTEMPTS || is_refused;
+        let is_final = (cancelled > 0 && !may_replace) || cancelled > MOST_ATTEMPTS;
         if !is_final && !is_excused && !state.audit.has_given(uid) {
             return Err(format!("{uid} has no booking, although only {cancelled} were cancelled: {status}"));
         }
