@@ -6,8 +6,8 @@
 //! An authority with another key replaces one that is lost. Clients first get its certificate, beside the former one. Only then it
 //! signs: nodes with a former certificate and nodes with a new one serve at the same time.
 
-use certificates::Validity;
-pub(crate) use certificates::{Certificate, CertificateError as Error, Pair};
+use certificates::{Certificate, Validity};
+pub(crate) use certificates::{CertificateError as Error, Pair};
 use jiff::{SignedDuration, Timestamp};
 
 /// The settings of the certificates.
