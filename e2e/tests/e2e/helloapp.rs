@@ -1,6 +1,6 @@
 //! Tests of `HelloApp` with real pods: it answers, it scales, it reports problems, and it recovers when they are fixed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helloapp_operator::HelloApp;
 use k8s_openapi::api::{
@@ -245,6 +245,46 @@ async fn broken_release_is_reported_and_next_one_recovers() {
         let healed = app_is_ready(&world, name).await;
         assert_eq!(condition(&healed, "Degraded").map(|it| it.status.as_str()), Some("False"));
     }
+}
+
+/// The kubelet starts the program again and again, and each start is progress to the Deployment controller.
+#[tokio::test(flavor = "multi_thread")]
+async fn release_that_crashes_is_rolled_back_when_its_time_is_over() {
+    let Some(world) = world().await else { return };
+    let release = |args: &[&str]| {
+        let rollout = json!({"progressDeadlineSeconds": 60});
+        json!({"image": TESTBOX, "args": args, "rollback": "OnStall", "rollout": rollout})
+    };
+    let (good, crashing) = (["sleep", "1h"], ["exit", "3"]);
+    apply(&world, "web", release(&good)).await;
+    let app = app_is_ready(&world, "web").await;
+    let template = app.status.and_then(|it| it.last_available_template).expect("a template to return to");
+    assert!(template.contains("1h"), "{template}");
+
+    let begun = Instant::now();
+    apply(&world, "web", release(&crashing)).await;
+    // 60 s, 30 s until a pod without a probe is available, and 10 s more; the rest is for a busy machine.
+    let rolled_back = world
+        .within(Duration::from_mins(4), "the release is rolled back", async || {
+            let app: HelloApp = world.get("web").await?;
+            condition(&app, "Degraded").is_some_and(|it| it.reason == "RolledBack").then_some(app)
+        })
+        .await;
+    // The Deployment controller rounds times down to seconds.
+    assert!(begun.elapsed() >= Duration::from_secs(59), "too early: {:?}", begun.elapsed());
+    let message = condition(&rolled_back, "Degraded").map(|it| it.message.clone()).unwrap_or_default();
+    assert!(message.contains("last with code 3"), "{message}");
+    assert_eq!(condition(&rolled_back, "Available").map(|it| it.status.as_str()), Some("True"), "the old pod serves");
+    assert_eq!(rolled_back.spec.args, crashing, "the operator does not change the spec");
+    let args = async || -> Option<Vec<String>> {
+        let deployment: Deployment = world.get("web").await?;
+        deployment.spec?.template.spec?.containers.first()?.args.clone()
+    };
+    world.until("the Deployment has the old program", async || args().await.filter(|it| *it == good)).await;
+
+    apply(&world, "web", release(&["sleep", "2h"])).await;
+    let app = app_is_ready(&world, "web").await;
+    assert_eq!(app.status.and_then(|it| it.rolled_back), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -67,7 +67,7 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
     profile(&crontab, &ctx)?;
     let jobs = with_unseen(&crontab, cached, &ctx).await?;
     let mut known = Known::of(&crontab, &timing, jobs, ctx.now());
-    let mut decided = Decided::default();
+    let mut decided = Decided { remember: known.has_unrecorded_edit(), ..Decided::default() };
     let mut outcome = Ok(());
     if known.has_to_decide() {
         match ctx.refresh_status().await? {
@@ -103,12 +103,15 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
     }
     let mut again = decided.again.into_iter().chain(known.situation().wait()).min();
     if is_stored {
-        let surplus = history::surplus(&crontab.spec, &known.jobs);
+        let surplus = history::surplus(&crontab.spec, &known.jobs, known.now);
         for job in surplus.iter().take(DELETED_AT_ONCE) {
             delete(job, &ctx).await?;
         }
         if surplus.len() > DELETED_AT_ONCE {
             again = again.into_iter().chain([NEXT_DELETION]).min();
+        }
+        if let Some(time) = history::next_expiry(&crontab.spec, &known.jobs, known.now) {
+            ctx.requeue_at(time);
         }
     }
     Ok(again.map_or(Action::Done, Action::After))

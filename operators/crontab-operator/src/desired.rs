@@ -8,7 +8,7 @@ use k8s_openapi::api::{
 use kube::{ResourceExt, core::ObjectMeta};
 use schedule::Zone;
 use workloads::{App, ImagePullPolicy, SecurityProfile, normalize};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::{CronTab, api::v1::CronTabSpec};
 
@@ -32,10 +32,17 @@ pub enum Run<'a> {
 
 impl Run<'_> {
     /// Returns the name of its Job. Each run has one name, so that the API server accepts only one Job for it.
+    ///
+    /// That of a requested run also depends on how many requests were handled before: a user may return to an earlier token while
+    /// the Job of the earlier request still exists.
     pub fn job_name(self, crontab: &CronTab) -> String {
         match self {
             Self::At(time) => format!("{}-{:010}", crontab.name_any(), time.as_second()),
-            Self::Now(token) => format!("{}-{:010x}", crontab.name_any(), xxh3_64(token.as_bytes()) >> 24),
+            Self::Now(token) => {
+                let handled = crontab.status.as_ref().map_or(0, |status| status.run_now_count);
+                let hash = xxh3_64_with_seed(token.as_bytes(), handled.into());
+                format!("{}-{:010x}", crontab.name_any(), hash >> 24)
+            }
         }
     }
 }
@@ -57,7 +64,8 @@ pub fn job(crontab: &CronTab, run: Run<'_>, zone: &Zone, profile: SecurityProfil
             completion_mode: Some("Indexed".to_owned()),
             backoff_limit: Some(spec.backoff_limit.unwrap_or(6)),
             active_deadline_seconds: spec.active_deadline_seconds,
-            ttl_seconds_after_finished: spec.ttl_seconds_after_finished,
+            // Without a TTL: Kubernetes could delete the Job before the status remembers the run, which would then start again.
+            ttl_seconds_after_finished: None,
             template: PodTemplateSpec {
                 metadata: Some(app.pod_metadata(&spec.pod_labels, &spec.pod_annotations)),
                 spec: Some(pod(spec, profile, scheduled)),
@@ -119,7 +127,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::samples;
+    use crate::{api::v1::CronTabStatus, samples};
 
     fn at(time: &str) -> Run<'static> {
         Run::At(time.parse().expect("a time"))
@@ -168,19 +176,29 @@ mod tests {
     }
 
     #[test]
+    fn each_request_has_a_job_of_its_own() {
+        let name = |count: u32| {
+            let status = CronTabStatus { run_now_count: count, ..CronTabStatus::default() };
+            Run::Now("x").job_name(&CronTab { status: Some(status), ..samples::seed() })
+        };
+        assert_eq!(
+            name(0),
+            Run::Now("x").job_name(&samples::seed()),
+            "also after an upgrade from a version without the count"
+        );
+        assert!(name(0) != name(1) && name(1) != name(2) && name(2) != name(0));
+    }
+
+    #[test]
     fn failed_program_leaves_the_end_of_its_log() {
         let pod = of(&json!({"cronSpec": "@daily", "image": "a"})).template.spec.expect("a pod");
         assert_eq!(pod.containers[0].termination_message_policy.as_deref(), Some("FallbackToLogsOnError"));
     }
 
     #[test]
-    fn finished_jobs_are_deleted_only_on_request() {
-        let ttl = |more: Value| {
-            let mut spec = json!({"cronSpec": "@daily", "image": "a"});
-            spec.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-            of(&spec).ttl_seconds_after_finished
-        };
-        assert_eq!((ttl(json!({})), ttl(json!({"ttlSecondsAfterFinished": 600}))), (None, Some(600)));
+    fn only_the_operator_deletes_finished_jobs() {
+        let spec = of(&json!({"cronSpec": "@daily", "image": "a", "ttlSecondsAfterFinished": 600}));
+        assert_eq!(spec.ttl_seconds_after_finished, None);
     }
 
     #[test]

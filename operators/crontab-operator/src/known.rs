@@ -63,6 +63,8 @@ pub struct Memory {
     pub last_missed: Option<(Timestamp, String)>,
     /// The token of the last `run-now` request that was handled.
     pub last_run_now: Option<String>,
+    /// How many such requests were handled.
+    pub run_now_count: u32,
     /// When a run last completed.
     pub last_success: Option<Timestamp>,
     /// The latest run that failed.
@@ -101,7 +103,7 @@ impl<'a> Known<'a> {
         if let Some(token) = self.requested_run() {
             let name = Run::Now(token).job_name(self.crontab);
             if self.jobs.iter().any(|job| *job.name == name) {
-                self.memory.last_run_now = Some(remembered(token)); // an earlier attempt has created it
+                self.memory.handle(token); // an earlier attempt has created it
             }
         }
     }
@@ -110,6 +112,16 @@ impl<'a> Known<'a> {
     pub fn has_unrecorded_runs(&self) -> bool {
         let recorded = self.crontab.status.as_ref().map(|it| (it.last_schedule_time, it.last_run_now.as_deref()));
         recorded.unwrap_or_default() != (self.memory.last_schedule, self.memory.last_run_now.as_deref())
+    }
+
+    /// Whether an edit has let the schedule take effect anew, and the status does not record that yet. Until it does, each reconcile
+    /// takes its own time for that of the edit, so that a run which is due meanwhile is lost.
+    pub fn has_unrecorded_edit(&self) -> bool {
+        let Anchor { hash, since } = &self.memory.anchor;
+        self.crontab.status.as_ref().is_some_and(|status| {
+            let is_recorded = status.schedule.as_ref().is_some_and(|it| it.hash == *hash && it.since == *since);
+            !is_recorded && status.observed_generation != self.crontab.metadata.generation
+        })
     }
 
     /// Returns its Jobs that have not ended, in the order of their scheduled times.
@@ -221,7 +233,7 @@ impl<'a> Known<'a> {
 
     /// Records that the `run-now` request is handled: with a Job, or skipped.
     pub fn answered(&mut self, token: &str, job: Option<LiveJob>) {
-        self.memory.last_run_now = Some(remembered(token));
+        self.memory.handle(token);
         if let Some(job) = job {
             self.add(job);
         }
@@ -332,6 +344,7 @@ impl Memory {
                 .last_missed_time
                 .map(|time| (time, status.last_missed_reason.clone().unwrap_or_default())),
             last_run_now: status.last_run_now.clone(),
+            run_now_count: status.run_now_count,
             last_success: status.last_successful_time,
             last_failure: status.last_failure.clone(),
         }
@@ -340,6 +353,12 @@ impl Memory {
     /// Returns the latest scheduled time that was decided on.
     pub fn last(&self) -> Option<Timestamp> {
         self.last_schedule.max(self.last_missed.as_ref().map(|(time, _)| *time))
+    }
+
+    /// Records that the `run-now` request with this token is handled.
+    fn handle(&mut self, token: &str) {
+        self.last_run_now = Some(remembered(token));
+        self.run_now_count = self.run_now_count.wrapping_add(1);
     }
 
     /// Adds what a Job shows: its scheduled time, and how and when it ended.

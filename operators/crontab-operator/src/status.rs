@@ -35,7 +35,8 @@ const LAST_RUN_FAILED: ProblemKind = ProblemKind::new("LastRunFailed", 120).neve
 
 /// Returns the status and the health of a CronTab with a valid schedule. `security` says which profiles it may set.
 pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>], security: SecurityPolicy) -> Report<CronTabStatus> {
-    let Memory { anchor, last_schedule, last_missed, last_run_now, last_success, last_failure } = known.memory.clone();
+    let Memory { anchor, last_schedule, last_missed, last_run_now, run_now_count, last_success, last_failure } =
+        known.memory.clone();
     let (last_missed_time, last_missed_reason) = last_missed.unzip();
     let status = CronTabStatus {
         last_schedule_time: last_schedule,
@@ -46,6 +47,7 @@ pub fn of(known: &Known<'_>, pods: &[Arc<Live<PodView>>], security: SecurityPoli
         last_failure,
         schedule: Some(Since { hash: anchor.hash, since: anchor.since }),
         last_run_now,
+        run_now_count,
         ..running(known.crontab, &known.jobs)
     };
     let own = last_run(&status, known.crontab.status.as_ref());

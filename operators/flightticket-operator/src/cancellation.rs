@@ -4,7 +4,8 @@
 //! Closing a reference covers all cases: there is a booking, there is none, or a request for one is still under way.
 //!
 //! With `rebookPolicy: Always`, the operator may have booked after a backup from which the cluster was restored since. So it closes
-//! one attempt more than the status knows, and the next one as long as it finds bookings: each attempt follows a lost booking.
+//! one attempt more than the status knows, and the next one as long as it finds bookings: each attempt follows a lost booking. The
+//! same holds if a user may have changed the policy to `Never` after the restore.
 
 use std::collections::VecDeque;
 
@@ -123,7 +124,6 @@ impl<'a> Cancellation<'a> {
                 self.update.ready = Some(status::forbidden(request, &refusal, true));
                 self.stay(Wait::Forbidden);
             }
-            Outcome::Refused(_) => {} // the provider does not know the reference
             Outcome::Unknown(unknown) => {
                 let message = format!("{}: {}", request.op(), unknown.why);
                 self.update.ready = Some(if self.so_far.failures + 1 >= TELLING {
@@ -133,7 +133,7 @@ impl<'a> Cancellation<'a> {
                 });
                 self.stay(Wait::Trouble(unknown.retry_after));
             }
-            Outcome::Booking(_) | Outcome::Standing(_) => {
+            Outcome::Booking(_) | Outcome::Standing(_) | Outcome::Refused(_) => {
                 self.update.ready = Some(status::no("Cancelling", "the provider's answer does not match the request"));
                 self.stay(Wait::Trouble(None));
             }
@@ -162,7 +162,11 @@ impl<'a> Cancellation<'a> {
 
     /// Adds the reference of an attempt of which the status does not know, if the operator may have made it.
     fn close_later(&mut self, attempt: u32) {
-        if self.ticket.spec.rebook_policy == RebookPolicy::Always && attempt <= MOST_ATTEMPTS {
+        // A new object has generation 1, its deletion raises that by one, and so does each edit. Most tickets are never edited: they
+        // need only the request for the reference that they know.
+        let is_edited = self.ticket.metadata.generation.is_none_or(|generation| generation > 2);
+        let may_have_rebooked = self.ticket.spec.rebook_policy == RebookPolicy::Always || is_edited;
+        if may_have_rebooked && attempt <= MOST_ATTEMPTS {
             self.references.push_back(self.ticket.reference(attempt));
         }
     }

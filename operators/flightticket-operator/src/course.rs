@@ -3,7 +3,7 @@
 //! Five rules make bookings exactly-once. A request is repeated until its outcome is known, always under the same reference. The
 //! id of a booking is noted on the object before any step relies on it. A lost booking is replaced only when its reference is
 //! closed and the next one is stored. A ticket that names a booking, and has none in its status, decides on no purchase; it only
-//! repeats one that its status stores. An answer that the API does not define decides nothing.
+//! repeats one that its status stores, unless that was refused. An answer that the API does not define decides nothing.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     api::v1::{FlightTicketStatus, Phase},
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
     status::{self, StatusUpdate},
-    ticket::{ADOPT, Claim},
+    ticket::{ADOPT, BOOKING_ID, Claim},
 };
 
 mod loss;
@@ -228,6 +228,7 @@ impl<'a> Course<'a> {
     }
 
     fn book(&mut self) {
+        self.update.status.purchase_refused = false; // until the answer, the outcome is unknown
         let order = self.ticket.order(self.update.status.attempt);
         self.ask(Request::Book(order));
     }
@@ -286,6 +287,7 @@ impl<'a> Course<'a> {
     }
 
     fn not_booked(&mut self, refusal: &Refusal) {
+        self.update.status.purchase_refused = self.update.status.attempt > 0;
         let rejected = status::no("BookingRejected", refusal.words());
         match refusal.why {
             Why::NoSeats => {
@@ -303,8 +305,12 @@ impl<'a> Course<'a> {
     fn found(&mut self, booking: &Booking, now: Timestamp) {
         let Some(attempt) = self.ticket.attempt_of(&booking.reference) else { return self.of_another(booking) };
         if attempt < self.update.status.attempt {
-            // The annotation names a booking that the operator has already replaced, for example because a late request has written
-            // it again. The purchase that the status stores may have happened, and nothing else finds it.
+            // The annotation names a booking that the operator has already given up, for example because a late request has written
+            // it again.
+            if self.update.status.purchase_refused {
+                return self.settle(Phase::Cancelled, replaced(booking));
+            }
+            // The purchase that the status stores may have happened, and nothing else finds it.
             return self.ask(Request::Close { reference: booking.reference.clone() });
         }
         match &booking.state {
@@ -421,6 +427,7 @@ impl<'a> Course<'a> {
     /// Records the ticket's own booking in the status and in the annotation.
     fn record(&mut self, booking: &Booking, attempt: u32) {
         self.update.status.attempt = attempt;
+        self.update.status.purchase_refused = false;
         self.is_own = true;
         self.show(booking);
         self.note(Some(booking.id.clone()));
@@ -443,6 +450,16 @@ impl<'a> Course<'a> {
 
 fn not_found(id: &str) -> Finding {
     status::no("BookingNotFound", format!("Booking {} does not exist at the provider", crate::booking::plain(id)))
+}
+
+/// The ticket names a booking that the operator has given up, and the provider has refused the next one.
+fn replaced(booking: &Booking) -> Finding {
+    let message = format!(
+        "Booking {} was lost before, and the provider has refused to book again; remove the annotation {BOOKING_ID} to try \
+         once more",
+        booking.id
+    );
+    status::no("BookingCancelledExternally", message)
 }
 
 fn held(message: String) -> Finding {

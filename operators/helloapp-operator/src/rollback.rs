@@ -112,7 +112,7 @@ fn restorable(stored: &str, security: SecurityPolicy) -> Option<PodTemplateSpec>
 }
 
 /// Returns a hash of the template. It tells releases apart, and does not grow with them.
-fn hash(template: &PodTemplateSpec) -> String {
+pub(crate) fn hash(template: &PodTemplateSpec) -> String {
     let text = serde_json::to_vec(template).unwrap_or_default();
     format!("{:x}", Sha256::digest(&text))
 }

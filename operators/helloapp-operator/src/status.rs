@@ -53,7 +53,8 @@ pub fn of(
     now: Timestamp,
 ) -> Report<HelloAppStatus> {
     let Observed { wanted, given_up, deployment, service, pods } = observed;
-    let (Report { status, mut health }, is_stalled) = shown(hello, deployment, pods, security, now);
+    let applied = given_up.map_or(wanted, |it| &it.instead);
+    let (Report { status, mut health }, is_stalled) = shown(hello, Some(applied), deployment, pods, security, now);
     let worst = health.problems.iter().min_by_key(|it| it.kind.rank).map(|it| it.message.as_str());
     let memory = rollback::remember(hello, wanted, given_up, deployment, is_stalled, worst, security);
     health.problems.extend(given_up.map(|it| rolled_back(&it.rolled_back)));
@@ -74,7 +75,7 @@ pub fn observe(
     security: SecurityPolicy,
     now: Timestamp,
 ) -> Report<HelloAppStatus> {
-    let (Report { status, health }, _) = shown(hello, deployment, pods, security, now);
+    let (Report { status, health }, _) = shown(hello, None, deployment, pods, security, now);
     let stored = hello.status.clone().unwrap_or_default();
     let status = HelloAppStatus {
         url: stored.url,
@@ -86,9 +87,11 @@ pub fn observe(
 }
 
 /// Returns what the Deployment and the pods of `hello` show, without its address and what the status remembers of releases. Also
-/// returns whether the rollout has stalled.
+/// returns whether the rollout has stalled. `applied` is the template that the Deployment has; `None` if the operator has not
+/// applied it now.
 fn shown(
     hello: &HelloApp,
+    applied: Option<&PodTemplateSpec>,
     deployment: Option<&Live<DeploymentView>>,
     pods: &[Arc<Live<PodView>>],
     security: SecurityPolicy,
@@ -97,7 +100,10 @@ fn shown(
     let stored = hello.status.as_ref();
     let conditions: &[Condition] = stored.map_or(&[], |it| &it.conditions);
     let before = stored.and_then(|it| it.rollout.as_ref());
-    let progress = RolloutProgress::of(deployment, hello.spec.size, before, ClockReading::new(now, conditions));
+    let known = || before.map(|it| it.template.clone());
+    let template = || applied.map(rollback::hash).or_else(known).unwrap_or_default();
+    let present = ClockReading::new(now, conditions);
+    let progress = RolloutProgress::of(deployment, hello.spec.size, template, before, present);
     let deadline = hello.spec.rollout().progress_deadline_seconds;
     let min_ready = desired::min_ready_seconds(&hello.spec);
     let stalls_at = progress.as_ref().zip(deployment).and_then(|(it, live)| it.stalls_at(live, deadline, min_ready));

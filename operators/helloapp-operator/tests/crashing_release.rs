@@ -228,6 +228,25 @@ async fn release_that_crashes_soon_after_each_start_is_never_good_and_is_rolled_
     assert_eq!(degraded(&memory), Some(json!("RolledBack")));
 }
 
+/// The autoscaler changes the size more often than the deadline passes.
+#[tokio::test(start_paused = true)]
+async fn release_that_crashes_is_rolled_back_although_its_size_changes_again_and_again() {
+    let mut memory = InMemory::new(&HelloAppOperator, &[]);
+    apply(&memory, GOOD, 2, "OnStall").await;
+    memory.start();
+    memory.until_quiet().await;
+    let mut cluster = Cluster::default();
+    cluster.play(&mut memory, 40).await;
+    assert!(remembers(&memory, GOOD));
+
+    for size in [2, 3].into_iter().cycle().take(12) {
+        apply(&memory, CRASHING, size, "OnStall").await;
+        memory.pass(Duration::from_secs(1)).await;
+        cluster.play(&mut memory, 49).await;
+    }
+    assert_eq!((image(&memory).as_str(), degraded(&memory)), (GOOD, Some(json!("RolledBack"))));
+}
+
 #[tokio::test(start_paused = true)]
 async fn app_without_a_probe_is_ready_after_its_time_and_never_while_it_crashes() {
     let mut memory = InMemory::new(&HelloAppOperator, &[]);

@@ -84,10 +84,12 @@ pub(crate) async fn tls(memcached: &Memcached, ctx: &Context<Memcached, Config>)
         waits @ Made::Waits(_) => return Ok(waits),
     };
     let change = |stored: &Values| {
-        let renewed = pki::serving(&authority, pair(stored, "tls").as_ref(), &policy, now)?;
+        let before = stored.get("ca.crt").map(Vec::as_slice);
+        let trusted = pki::trusted(&authority, before.and_then(|it| std::str::from_utf8(it).ok()), now);
+        let renewed = pki::serving(&authority, &trusted, pair(stored, "tls").as_ref(), &policy, now)?;
         let mut change = renewed.map_or_else(Values::new, |it| values("tls", it));
-        if stored.get("ca.crt").map(Vec::as_slice) != Some(authority.certificate.as_bytes()) {
-            change.insert("ca.crt".to_owned(), authority.certificate.clone().into_bytes());
+        if before != Some(trusted.as_bytes()) {
+            change.insert("ca.crt".to_owned(), trusted.into_bytes());
         }
         Ok(change)
     };

@@ -2,8 +2,11 @@
 //!
 //! An authority of the Memcached's own signs the serving certificate. The authority keeps its key and its name when its certificate
 //! is renewed, so clients that trust the earlier certificate trust what it signs until that certificate expires.
+//!
+//! An authority with another key replaces one that is lost. Clients first get its certificate, beside the former one. Only then it
+//! signs: nodes with a former certificate and nodes with a new one serve at the same time.
 
-use certificates::Validity;
+use certificates::{Certificate, Validity};
 pub(crate) use certificates::{CertificateError as Error, Pair};
 use jiff::{SignedDuration, Timestamp};
 
@@ -20,6 +23,13 @@ pub(crate) struct Policy {
 
 /// The certificate of an authority lives for this many lifetimes of a serving certificate.
 const AUTHORITY_LIVES: i32 = 10;
+/// An authority with another key signs after this time, in which the kubelet gives its certificate to clients that mount it. The
+/// validity of a certificate begins five minutes before it is made.
+const ANNOUNCED: SignedDuration = SignedDuration::from_mins(5 + 5);
+/// How many former authorities clients trust at most. Each of them was lost before it expired.
+const MOST_FORMER: usize = 4;
+/// The end of a certificate in PEM.
+const END: &str = "-----END CERTIFICATE-----\n";
 
 /// Returns the authority to store instead of `stored`; `None` if nothing has to change. Without a usable key, it is a new one.
 pub(crate) fn authority(stored: Option<&Pair>, policy: &Policy, now: Timestamp) -> Result<Option<Pair>, Error> {
@@ -28,22 +38,39 @@ pub(crate) fn authority(stored: Option<&Pair>, policy: &Policy, now: Timestamp) 
     if known.as_ref().is_some_and(|(_, it)| it.not_after.duration_since(now) >= policy.validity + policy.renewal) {
         return Ok(None);
     }
-    // The same name at each renewal. Clients look up an authority by its name, so those of two Memcacheds differ.
-    let name = format!("authority of {}", policy.names.first().map_or("", |name| name));
+    // Clients look up an authority by its name: those of two Memcacheds and those of two keys differ, and it stays at each renewal.
+    let new = || format!("authority {} of {}", now.as_second(), policy.names.first().map_or("", |name| name));
+    let name = known.as_ref().and_then(|(_, it)| it.common_name.clone()).unwrap_or_else(new);
     let validity = Validity { from: now, lifetime: policy.validity * AUTHORITY_LIVES };
     Pair::authority(&name, known.map(|(pair, _)| pair.key.as_str()), validity).map(Some)
 }
 
+/// Returns the certificates in PEM that clients have to trust: that of the authority, and those of former authorities in `stored`,
+/// the text so far, until they expire. Nodes may still serve certificates of these.
+pub(crate) fn trusted(authority: &Pair, stored: Option<&str>, now: Timestamp) -> String {
+    let present = authority.read();
+    let is_former = |text: &&str| {
+        let has_other_key = |it: &Certificate| present.as_ref().is_some_and(|present| !it.has_key_of(present));
+        Certificate::read(text).is_ok_and(|it| it.not_after > now && has_other_key(&it))
+    };
+    let former = stored.unwrap_or_default().split_inclusive(END).filter(is_former).take(MOST_FORMER);
+    former.fold(authority.certificate.clone(), |all, text| format!("{}\n{}\n", all.trim_end(), text.trim()))
+}
+
 /// Returns the serving certificate to store instead of `stored`; `None` if that one is still good: signed by the authority, for
-/// these names and not due for renewal.
+/// these names and not due for renewal. `trusted` are the certificates that clients trust from now on. While the authority is new,
+/// one of a former authority that they trust is good, too.
 pub(crate) fn serving(
     authority: &Pair,
+    trusted: &str,
     stored: Option<&Pair>,
     policy: &Policy,
     now: Timestamp,
 ) -> Result<Option<Pair>, Error> {
     let good = stored.and_then(Pair::read).zip(authority.read()).is_some_and(|(serving, authority)| {
-        serving.is_of(&authority)
+        let is_new = now < authority.not_before + ANNOUNCED;
+        let mut former = trusted.split_inclusive(END).filter_map(|text| Certificate::read(text).ok());
+        (serving.is_of(&authority) || is_new && former.any(|it| serving.is_of(&it)))
             && serving.covers(&policy.names)
             && serving.not_after.duration_since(now) > policy.renewal
             && serving.not_before <= now

@@ -170,6 +170,27 @@ async fn certificate_is_renewed_before_its_end_by_one_rolling_update() {
     assert_eq!(verbs(&memory), ["create", "get", "patch"]);
 }
 
+/// Clients that mount `ca.crt` get the next authority before a node shows a certificate of it.
+#[tokio::test(start_paused = true)]
+async fn authority_that_replaces_a_lost_one_signs_later() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    apply(&memory, json!({"size": 3, "tls": {"generate": true}})).await;
+    memory.start();
+    memory.until_quiet().await;
+    let (first, at_first) = (data(&memory, "cache-tls"), generation(&memory));
+    memory.model.take("secrets", "default", "cache-ca");
+    memory.pass(3 * MINUTE).await;
+    let announced = data(&memory, "cache-tls");
+    assert_ne!(announced["ca.crt"], first["ca.crt"]);
+    assert_ne!(announced["ca.crt"], data(&memory, "cache-ca")["ca.crt"], "the former authority is still trusted");
+    assert_eq!((&announced["tls.crt"], generation(&memory)), (&first["tls.crt"], at_first));
+
+    memory.pass(6 * MINUTE).await;
+    let signed = data(&memory, "cache-tls");
+    assert_ne!(signed["tls.crt"], first["tls.crt"]);
+    assert_eq!((&signed["ca.crt"], generation(&memory)), (&announced["ca.crt"], at_first.map(|it| it + 1)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn withheld_permissions_are_reported_and_the_service_stays() {
     let mut memory = InMemory::new(&MemcachedOperator, &[]);

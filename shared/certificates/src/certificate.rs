@@ -121,6 +121,8 @@ pub struct Certificate {
     pub not_after: Timestamp,
     /// The DNS names and IP addresses that it is for.
     pub names: Vec<String>,
+    /// Its common name. Clients look up an authority by it.
+    pub common_name: Option<String>,
     public_key: Vec<u8>,
     /// The identifier of its key.
     own_key: Option<Vec<u8>>,
@@ -143,6 +145,7 @@ impl Certificate {
         let validity = certificate.validity();
         let names = certificate.subject_alternative_name().ok().flatten();
         let names = names.into_iter().flat_map(|names| names.value.general_names.iter().filter_map(name)).collect();
+        let common_name = certificate.subject().iter_common_name().find_map(|it| it.as_str().ok()).map(str::to_owned);
         let (mut own_key, mut issuer_key) = (None, None);
         for extension in certificate.extensions() {
             match extension.parsed_extension() {
@@ -157,6 +160,7 @@ impl Certificate {
             not_before: time(validity.not_before).map_err(|error| read(&error))?,
             not_after: time(validity.not_after).map_err(|error| read(&error))?,
             names,
+            common_name,
             public_key: certificate.public_key().subject_public_key.data.to_vec(),
             own_key,
             issuer_key,
@@ -166,6 +170,11 @@ impl Certificate {
     /// Whether it is for all of these names.
     pub fn covers(&self, names: &[String]) -> bool {
         names.iter().all(|name| self.names.contains(name))
+    }
+
+    /// Whether it is for the same key.
+    pub fn has_key_of(&self, other: &Self) -> bool {
+        self.public_key == other.public_key
     }
 
     /// Whether it names the key of this authority as the one that signed it.
@@ -218,6 +227,8 @@ mod tests {
         let read = |pair: &Pair| pair.read().expect("a certificate with its key");
         assert!(read(&serving).is_of(&read(&authority)) && read(&serving).is_of(&read(&renewed)));
         assert!(!read(&serving).is_of(&read(&other)));
+        assert!(read(&authority).has_key_of(&read(&renewed)) && !read(&authority).has_key_of(&read(&other)));
+        assert_eq!(read(&renewed).common_name.as_deref(), Some("a"));
         let mixed = Pair { key: other.key, ..authority };
         assert!(mixed.read().is_none(), "a key of another certificate");
     }

@@ -21,6 +21,14 @@ pub struct RolloutProgress {
     /// The generation of the Deployment.
     pub generation: i64,
 
+    /// A hash of the pod template.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub template: String,
+
+    /// The wanted number of pods.
+    pub size: i32,
+
     /// The largest number of pods with the latest configuration so far.
     pub updated: i32,
 
@@ -37,12 +45,15 @@ pub struct RolloutProgress {
 
 impl RolloutProgress {
     /// Returns how far the rollout of this Deployment to `size` pods has come; `None` if none is under way, or if it is paused.
-    /// `before` is what the last reconcile stored.
+    /// `before` is what the last reconcile stored. `template` returns a hash of the pod template that the operator wants, of at most
+    /// 64 characters.
     ///
-    /// Each change of the Deployment's spec gives the rollout new time: its counts are not comparable with those before.
+    /// Each change of the Deployment's spec gives the rollout new time, unless it changes the size alone: an autoscaler may do that
+    /// again and again.
     pub fn of(
         deployment: Option<&Live<DeploymentView>>,
         size: i32,
+        template: impl FnOnce() -> String,
         before: Option<&Self>,
         present: ClockReading,
     ) -> Option<Self> {
@@ -52,20 +63,29 @@ impl RolloutProgress {
         }
         let is_under_way = matches!(live.progress(), Progress::Ongoing { .. } | Progress::Stalled(_));
         let is_done = [live.replicas(), live.updated(), live.available()] == [size; 3];
+        if !is_under_way || is_done {
+            return None;
+        }
         let now = Self {
             generation: live.generation,
+            template: template(),
+            size,
             updated: live.updated(),
             outdated: live.replicas() - live.updated(),
             available: live.available(),
             since: present.time(),
         };
-        let before = before.filter(|it| it.generation == now.generation && !it.is_older_than(live.created, now.since));
-        // No pod that starts can hide a stall before there is a pod.
-        let has_begun = before.is_some() || live.replicas() > 0;
-        (is_under_way && !is_done && has_begun).then(|| match before {
-            Some(before) => before.followed_by(&now),
-            None => now,
-        })
+        match before.filter(|it| it.is_same_rollout(&now) && !it.is_older_than(live.created, now.since)) {
+            Some(before) => Some(before.followed_by(now)),
+            // No pod that starts can hide a stall before there is a pod.
+            None => (live.replicas() > 0).then_some(now),
+        }
+    }
+
+    /// Whether `now` has the same spec of the Deployment, or one that differs only in the size.
+    fn is_same_rollout(&self, now: &Self) -> bool {
+        let is_resized = !self.template.is_empty() && self.template == now.template && self.size != now.size;
+        self.generation == now.generation || is_resized
     }
 
     /// Whether these counts are those of an earlier Deployment, which may have had the same generation: a backup restores a status
@@ -76,7 +96,7 @@ impl RolloutProgress {
     }
 
     /// The best counts of both. `now` is later.
-    fn followed_by(&self, now: &Self) -> Self {
+    fn followed_by(&self, now: Self) -> Self {
         let (updated, outdated) = (self.updated.max(now.updated), self.outdated.min(now.outdated));
         let is_replaced = updated > self.updated || outdated < self.outdated;
         // An old pod that goes was available, too: the new ones have not lost what the count loses.
@@ -84,7 +104,10 @@ impl RolloutProgress {
         let is_progress = is_replaced || available > self.available;
         // Clocks may have been put back.
         let since = if is_progress { now.since } else { self.since.min(now.since) };
-        Self { generation: now.generation, updated, outdated, available, since }
+        // If the API server has not accepted what the operator wants now, this generation still has the former template.
+        let is_known = self.generation == now.generation && !self.template.is_empty();
+        let (template, size) = if is_known { (self.template.clone(), self.size) } else { (now.template, now.size) };
+        Self { generation: now.generation, template, size, updated, outdated, available, since }
     }
 
     /// Returns from when on the rollout of the Deployment `live` has made no progress for too long, unless it makes progress
@@ -135,7 +158,18 @@ mod tests {
     }
 
     fn next(live: &Live<DeploymentView>, before: Option<&RolloutProgress>, second: i64) -> Option<RolloutProgress> {
-        RolloutProgress::of(Some(live), 3, before, ClockReading::new(at(second), &[]))
+        of_template("a", live, 3, before, second)
+    }
+
+    fn of_template(
+        template: &str,
+        live: &Live<DeploymentView>,
+        size: i32,
+        before: Option<&RolloutProgress>,
+        second: i64,
+    ) -> Option<RolloutProgress> {
+        let present = ClockReading::new(at(second), &[]);
+        RolloutProgress::of(Some(live), size, || template.to_owned(), before, present)
     }
 
     #[test]
@@ -176,7 +210,41 @@ mod tests {
         }
         let unobserved = Live { generation: 3, ..deployment(2, [3, 3, 0], ONGOING) };
         assert_eq!(next(&unobserved, Some(&old), 60), Some(old.clone()), "the counts are those of the former spec");
-        assert_eq!(RolloutProgress::of(None, 3, Some(&old), ClockReading::new(at(60), &[])), None);
+        assert_eq!(RolloutProgress::of(None, 3, String::new, Some(&old), ClockReading::new(at(60), &[])), None);
+    }
+
+    /// Otherwise an autoscaler could hide a stall for ever.
+    #[test]
+    fn new_size_alone_gives_the_rollout_no_new_time() {
+        let rolling = |generation: i64, size: i32| deployment(generation, [size, size, 0], ONGOING);
+        let mut progress = of_template("a", &rolling(1, 2), 2, None, 0);
+        for (second, size, template, since, what) in [
+            (50, 3, "a", 50, "more pods than ever have the template"),
+            (100, 2, "a", 50, "fewer"),
+            (150, 3, "a", 50, "as many as before"),
+            (200, 3, "a", 200, "another change of the spec"),
+            (250, 2, "b", 250, "another template"),
+            (300, 3, "b", 300, "more pods than ever"),
+            (350, 2, "b", 300, "fewer"),
+        ] {
+            let generation = second / 50 + 1;
+            progress = of_template(template, &rolling(generation, size), size, progress.as_ref(), second);
+            let stored = progress.as_ref().map(|it| (it.since, it.generation, it.size));
+            assert_eq!(stored, Some((at(since), generation, size)), "{second}: {what}");
+        }
+        let unknown = RolloutProgress { template: String::new(), ..progress.expect("a rollout") };
+        let after = of_template("b", &rolling(9, 3), 3, Some(&unknown), 400);
+        assert_eq!(after.map(|it| it.since), Some(at(400)), "an earlier version has stored no template");
+    }
+
+    /// The API server refuses what the operator wants, or another client writes the Deployment all the time.
+    #[test]
+    fn template_that_is_not_accepted_yet_begins_anew_when_it_is() {
+        let begun = of_template("a", &deployment(1, [3, 3, 0], ONGOING), 3, None, 0);
+        let wanted = of_template("b", &deployment(1, [3, 3, 0], ONGOING), 2, begun.as_ref(), 50);
+        assert_eq!(wanted, begun);
+        let accepted = of_template("b", &deployment(2, [2, 2, 0], ONGOING), 2, wanted.as_ref(), 100);
+        assert_eq!(accepted.map(|it| it.since), Some(at(100)));
     }
 
     #[test]

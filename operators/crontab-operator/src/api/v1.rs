@@ -153,10 +153,10 @@ pub struct CronTabSpec {
     #[schemars(range(min = 0))]
     pub failed_jobs_history_limit: Option<i32>,
 
-    /// After how many seconds Kubernetes deletes a finished Job, even if the history limits would keep it. At least 60, so that the
-    /// operator sees before how the run ended. To delete Jobs right after their end, set the history limits to 0. Default: never.
+    /// After how many seconds the operator deletes a finished Job, even if the history limits would keep it. The status remembers
+    /// how the run ended. Default: never.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 60))]
+    #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
 
     /// With concurrencyPolicy Allow: how many Jobs may be active at a time. Further runs are skipped. Default: 10.
@@ -340,6 +340,10 @@ pub struct CronTabStatus {
     #[schemars(length(max = 256))]
     pub last_run_now: Option<String>,
 
+    /// How many requests by stable.example.com/run-now the operator has handled.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub run_now_count: u32,
+
     /// The value of the annotation stable.example.com/reconcile-requested-at that the operator has handled last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
@@ -473,4 +477,9 @@ fn limit(given: Option<i32>, default: usize) -> usize {
 
 fn one() -> i32 {
     1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

@@ -58,6 +58,29 @@ fn edit_or_resume_starts_no_earlier_run() {
     }
 }
 
+/// Another client that changes the recorded time again and again is no edit: the runtime restores the status ever more slowly.
+#[test]
+fn only_an_edit_that_the_status_lacks_is_unrecorded() {
+    let is_unrecorded = |generation: i64, hash: Option<&str>| {
+        let mut crontab = crontab(&json!({}), &json!({}));
+        let mut status = CronTabStatus { observed_generation: Some(1), ..remember(&crontab, "2026-11-20T10:00:30Z") };
+        if let (Some(hash), Some(schedule)) = (hash, &mut status.schedule) {
+            hash.clone_into(&mut schedule.hash);
+        }
+        crontab.status = Some(status);
+        crontab.metadata.generation = Some(generation);
+        let timing = timing(&crontab);
+        Known::of(&crontab, &timing, vec![], at("2026-11-20T10:30:00Z")).has_unrecorded_edit()
+    };
+    assert!(is_unrecorded(2, Some("former")));
+    assert!(!is_unrecorded(2, None), "of another field");
+    assert!(!is_unrecorded(1, Some("former")), "the status was changed");
+    let new = crontab(&json!({}), &json!({}));
+    let new = CronTab { status: None, ..new };
+    let timing = timing(&new);
+    assert!(!Known::of(&new, &timing, vec![], at("2026-11-20T10:30:00Z")).has_unrecorded_edit(), "a new object");
+}
+
 #[test]
 fn outage_makes_up_a_missed_run_but_a_pause_or_an_invalid_schedule_does_not() {
     let mut crontab = crontab(&json!({}), &json!({}));
@@ -147,6 +170,20 @@ fn run_now_token_is_handled_once() {
         assert!(status.last_run_now.as_ref().is_some_and(|token| token.len() <= 128));
         let again = CronTab { status: Some(status), ..crontab.clone() };
         assert_eq!(Known::of(&again, &timing, vec![], at("2026-11-20T10:00:00Z")).requested_run(), None);
+    }
+}
+
+/// A user returns to an earlier token. Only a Job with the name of the present request was created for it.
+#[test]
+fn job_of_an_earlier_request_with_this_token_is_not_taken_for_its_own() {
+    let mut crontab = crontab(&json!({"cronSpec": "0 12 * * *"}), &json!({"lastRunNow": "b", "runNowCount": 2}));
+    crontab.annotations_mut().insert(RUN_NOW.to_owned(), "a".to_owned());
+    let timing = timing(&crontab);
+    for (count, requested, handled) in [(0, Some("a"), 2), (2, None, 3)] {
+        let status = CronTabStatus { run_now_count: count, ..CronTabStatus::default() };
+        let name = Run::Now("a").job_name(&CronTab { status: Some(status), ..crontab.clone() });
+        let known = Known::of(&crontab, &timing, vec![job(&name, "+ 09:00")], at("2026-11-20T10:00:00Z"));
+        assert_eq!((known.requested_run(), known.memory.run_now_count), (requested, handled), "{count}");
     }
 }
 

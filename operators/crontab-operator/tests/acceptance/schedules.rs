@@ -100,7 +100,7 @@ async fn schema_rejects_invalid_specs() {
         (NAME, json!({"volumes": [{"name": "A", "emptyDir": {}}]}), "the name of a volume must"),
         (NAME, json!({"volumeMounts": [{"name": "a", "mountPath": "/a:b"}]}), "mountPath must not contain ':'"),
         (NAME, json!({"jitterSeconds": 3601}), "less than or equal to 3600"),
-        (NAME, json!({"ttlSecondsAfterFinished": 59}), "greater than or equal to 60"),
+        (NAME, json!({"ttlSecondsAfterFinished": -1}), "greater than or equal to 0"),
         (NAME, json!({"runAsUser": 0}), "runAsUser must be at least 1 under Restricted"),
         (NAME, json!({"concurrencyPolicy": "Queue"}), "Unsupported value"),
         (&long, json!({}), "at most 49 characters"),

@@ -1,5 +1,7 @@
 //! Crashes and changes of leader: what one process of the operator leaves behind, and how the next one continues.
 
+use std::time::Duration;
+
 use crontab_operator::CronTabOperator;
 use fastrand::Rng;
 use fault_plan::{Plan, enumerate};
@@ -8,7 +10,8 @@ use manager_testing::InMemory;
 use serde_json::json;
 
 use crate::kit::{
-    CRONTABS, MINUTE, NAME, begun, created, deleted, edit, events, finish, job, jobs, run_now, status, time, until,
+    CRONTABS, MINUTE, NAME, active, begun, created, deleted, edit, events, finish, job, jobs, run_now, status, time,
+    until,
 };
 
 /// How many plans a usual test run takes, chosen at random from `SEED`. `FAULT_PLANS=all` runs all plans.
@@ -196,6 +199,47 @@ async fn requested_run_starts_once_after_any_fault() {
             assert_eq!(status(&memory)["activeJobs"], 1, "{context}");
             assert_eq!(events(&memory, "JobAlreadyActive") + events(&memory, "TooManyActiveJobs"), 0, "{context}");
         }
+    }
+}
+
+/// Acts as the TTL controller of Kubernetes: deletes the finished Jobs whose own TTL has passed.
+fn expire(memory: &InMemory) {
+    for job in memory.model.objects("jobs.batch") {
+        let (ended, ttl) = (&job["status"]["completionTime"], &job["spec"]["ttlSecondsAfterFinished"]);
+        if let (Some(ended), Some(ttl)) = (ended.as_str(), ttl.as_i64())
+            && memory.model.now().duration_since(time(ended)).as_secs() >= ttl
+        {
+            let name = job["metadata"]["name"].as_str().expect("a name");
+            memory.model.take("jobs.batch", "default", name).expect("it exists");
+        }
+    }
+}
+
+/// The operator dies when it has created a Job, and comes back when the run is over and its TTL has passed. Until the status
+/// remembers the run, its Job is the only memory of it.
+#[tokio::test(start_paused = true)]
+async fn run_that_ended_while_the_operator_was_down_is_not_repeated() {
+    for (schedule, request) in [("0 * * * *", None), ("0 12 * * *", Some("a"))] {
+        let spec = json!({"cronSpec": schedule, "ttlSecondsAfterFinished": 60});
+        let mut memory = begun("2026-11-20T09:59:30Z", &spec).await;
+        memory.start();
+        memory.pass(Duration::from_secs(10)).await;
+        let killed = memory.plan(&"before patch crontabs.*/status #1 -> signal kill".parse().expect("a plan"));
+        if let Some(token) = request {
+            edit(&memory, run_now(token)).await;
+        }
+        tokio::time::sleep(MINUTE).await; // unlike `pass`, this does not start the operator again
+        assert_eq!((created(&memory).len(), active(&memory).len()), (1, 1), "{schedule}");
+        finish(&memory).await;
+        tokio::time::sleep(2 * MINUTE).await;
+        expire(&memory);
+        memory.no_plan();
+        drop(killed);
+        memory.pass(MINUTE).await;
+        assert_eq!(created(&memory).len(), 1, "{schedule}: the run is repeated");
+        assert_eq!(status(&memory)["lastRunNow"], json!(request), "{schedule}");
+        assert!(!status(&memory)["lastSuccessfulTime"].is_null(), "{schedule}: its end is known");
+        assert!(jobs(&memory).is_empty(), "{schedule}: the operator deletes the Job once the status remembers the run");
     }
 }
 

@@ -202,6 +202,23 @@ async fn large_history_is_deleted_in_batches() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn finished_job_goes_after_its_ttl_also_of_a_suspended_object() {
+    let mut memory = begun("2026-11-20T09:59:30Z", &json!({"cronSpec": "0 * * * *"})).await;
+    memory.start();
+    memory.pass(MINUTE).await;
+    finish(&memory).await;
+    edit(&memory, json!({"spec": {"ttlSecondsAfterFinished": 1200, "suspend": true}})).await;
+    until(&mut memory, "2026-11-20T10:20:29Z").await;
+    assert_eq!(jobs(&memory).len(), 1);
+    memory.pass(Duration::from_secs(2)).await;
+    assert_eq!(deleted(&memory), [job("2026-11-20T10:00:00Z")]);
+    assert_eq!((jobs(&memory).len(), events(&memory, "MissingJob")), (0, 0));
+    let settled = memory.writes().len();
+    memory.pass(60 * MINUTE).await;
+    assert_eq!(memory.writes().len(), settled, "once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn t13_unowned_job_blocks_only_its_own_run() {
     let mut memory = begun("2026-11-20T10:00:30Z", &json!({"cronSpec": "* * * * *"})).await;
     memory.model.put(json!({
@@ -278,6 +295,22 @@ async fn run_now_starts_one_job_outside_the_schedule() {
     memory.pass(MINUTE).await;
     assert_eq!((created(&memory).len(), &status(&memory)["lastRunNow"]), (2, &json!("d")));
     assert_eq!(events(&memory, "NoReplicas"), 1);
+}
+
+/// The Jobs of the earlier requests still exist.
+#[tokio::test(start_paused = true)]
+async fn return_to_an_earlier_value_of_run_now_starts_a_run() {
+    let spec = json!({"cronSpec": "0 12 * * *", "successfulJobsHistoryLimit": 9});
+    let mut memory = begun("2026-11-20T10:10:30Z", &spec).await;
+    memory.start();
+    memory.pass(Duration::from_secs(1)).await;
+    for (before, token) in ["a", "b", "a", "b"].into_iter().enumerate() {
+        edit(&memory, run_now(token)).await;
+        memory.pass(MINUTE).await;
+        finish(&memory).await;
+        assert_eq!((created(&memory).len(), jobs(&memory).len()), (before + 1, before + 1), "{token}");
+        assert_eq!(status(&memory)["runNowCount"], before + 1, "{token}");
+    }
 }
 
 /// A copy, or an object restored without its status, carries an annotation that was meant for another object.
@@ -367,6 +400,20 @@ async fn return_to_an_earlier_schedule_starts_no_run_from_before() {
             assert_eq!(created(&memory), [job("2026-11-20T11:00:00Z")], "{out}, {is_valid_first}");
         }
     }
+}
+
+/// The status was written a moment before, so the next change of it may wait for a moment, in which a run is due.
+#[tokio::test(start_paused = true)]
+async fn run_that_is_due_right_after_an_edit_is_not_lost() {
+    let mut memory = begun("2026-11-20T11:59:30Z", &json!({"cronSpec": "0 13 * * *"})).await;
+    memory.start();
+    until(&mut memory, "2026-11-20T11:59:59.5Z").await;
+    edit(&memory, json!({"spec": {"image": "report:2"}})).await;
+    memory.pass(Duration::from_millis(200)).await;
+    edit(&memory, json!({"spec": {"cronSpec": "0 12,13 * * *"}})).await;
+    memory.pass(Duration::from_secs(2)).await;
+    assert_eq!(status(&memory)["schedule"]["since"], "2026-11-20T11:59:59Z");
+    assert_eq!(created(&memory), [job("2026-11-20T12:00:00Z")]);
 }
 
 #[tokio::test(start_paused = true)]

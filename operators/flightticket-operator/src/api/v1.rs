@@ -194,6 +194,10 @@ pub struct FlightTicketStatus {
     #[serde(skip_serializing_if = "is_zero")]
     pub attempt: u32,
 
+    /// Whether the provider has refused to book again. False again as soon as the outcome of another try is unknown.
+    #[serde(skip_serializing_if = "is_false")]
+    pub purchase_refused: bool,
+
     /// When the operator first found the booking confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::time")]
@@ -268,6 +272,11 @@ fn one() -> i32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// The schema of a date. It needs no `maxLength`: the format limits the length.

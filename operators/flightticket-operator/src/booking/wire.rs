@@ -109,7 +109,8 @@ fn why(request: &Request, status: StatusCode, code: &str) -> Option<Why> {
         (Request::Modify { .. } | Request::Adopt { .. }, 412, _) => Why::Stale,
         // A server at a wrong `--booking-url` also answers 404. That must not count as a lost booking, so the code must match.
         (Request::Get { .. } | Request::Modify { .. } | Request::Adopt { .. }, 404, "BOOKING_NOT_FOUND")
-        | (Request::Lookup { .. } | Request::Close { .. }, 404, "REFERENCE_NOT_FOUND") => Why::Missing,
+        | (Request::Lookup { .. }, 404, "REFERENCE_NOT_FOUND") => Why::Missing,
+        // To close a reference, the provider must remember it. So no 404 says that it is closed.
         _ => return None,
     })
 }

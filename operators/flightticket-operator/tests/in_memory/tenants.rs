@@ -22,8 +22,9 @@ const CROWD: usize = 100;
 const PLACES: u64 = 8;
 /// The operator sends one request each 50 ms.
 const SPACING: Duration = Duration::from_millis(50);
-/// The requests for one ticket of the other tenant: create, get, modify, cancel.
-const REQUESTS: u32 = 4;
+/// The requests for one ticket of the other tenant: create, get, modify, and two that cancel. One is for the reference that the ticket
+/// knows, the other for the next one, because an edit may have changed the policy.
+const REQUESTS: u32 = 5;
 /// How far apart the checks of a state are.
 const STEP: Duration = Duration::from_millis(10);
 

@@ -160,7 +160,8 @@ impl Audit {
         let may_buy = |version: &Version| {
             let names_another = version.named.as_ref().is_some_and(|id| !self.may_replace(uid, id));
             let status = &version.ticket["status"];
-            let has_attempt = status["attempt"].as_u64().is_some_and(|attempt| attempt > 0);
+            let is_refused = status["purchaseRefused"] == true;
+            let has_attempt = status["attempt"].as_u64().is_some_and(|attempt| attempt > 0) && !is_refused;
             let is_only_named = version.named.is_some() && status["bookingId"].is_null() && !has_attempt;
             !observes(&version.ticket) && !names_another && !is_only_named
         };

@@ -72,6 +72,10 @@ impl Provider {
     /// Judges a ticket without a valid booking of its own.
     fn judge_without(&self, ticket: &Value, is_excused: bool) -> Result<(), String> {
         let (spec, status, uid) = (&ticket["spec"], &ticket["status"], uid(ticket));
+        // What the provider has refused, the operator does not try again while the ticket names the lost booking.
+        if status["purchaseRefused"] == true && named(ticket).is_some() {
+            return has_phase(status, &["Cancelled", "Rejected"]);
+        }
         let state = self.state();
         let cancelled = state.cancelled.get(uid).copied().unwrap_or(0);
         // A ticket replaces only a booking that its status shows.

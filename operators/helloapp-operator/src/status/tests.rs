@@ -103,7 +103,14 @@ fn paused_app_shows_the_present_counts_and_remembers_the_rest() {
         available_replicas: 0,
         updated_replicas: 1,
         label_selector: told.status.label_selector.clone(),
-        rollout: Some(RolloutProgress { generation: 2, updated: 1, outdated: 1, available: 0, since: now }),
+        rollout: Some(RolloutProgress {
+            generation: 2,
+            size: 3,
+            updated: 1,
+            outdated: 1,
+            since: now,
+            ..Default::default()
+        }),
         ..before
     };
     assert_eq!(told.status, expected);

@@ -26,19 +26,31 @@ fn day(number: i32) -> Timestamp {
 
 /// Whether a client that trusts this authority accepts the certificate under this name.
 fn accepts(authority: &Pair, serving: &Pair, name: &str, now: Timestamp) -> bool {
-    let certificate = |pair: &Pair| CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("a certificate");
+    is_accepted(&authority.certificate, serving, name, now)
+}
+
+/// The same for a client that trusts these certificates in PEM.
+fn is_accepted(trusted: &str, serving: &Pair, name: &str, now: Timestamp) -> bool {
+    let certificate = CertificateDer::from_pem_slice(serving.certificate.as_bytes()).expect("a certificate");
     let mut roots = RootCertStore::empty();
-    roots.add(certificate(authority)).expect("an authority");
+    for authority in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
+        roots.add(authority.expect("a certificate")).expect("an authority");
+    }
     let provider = Arc::new(ring::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider).build().expect("a verifier");
     let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().unsigned_abs()));
     let name = ServerName::try_from(name.to_owned()).expect("a name");
-    verifier.verify_server_cert(&certificate(serving), &[], &name, &[], now).is_ok()
+    verifier.verify_server_cert(&certificate, &[], &name, &[], now).is_ok()
+}
+
+/// The serving certificate to store instead of this one, if clients trust only the present authority.
+fn signed(authority: &Pair, stored: Option<&Pair>, now: Timestamp) -> Option<Pair> {
+    serving(authority, &authority.certificate, stored, &policy(), now).expect("no error")
 }
 
 fn fresh(now: Timestamp) -> (Pair, Pair) {
     let authority = authority(None, &policy(), now).expect("no error").expect("an authority");
-    let serving = serving(&authority, None, &policy(), now).expect("no error").expect("a certificate");
+    let serving = signed(&authority, None, now).expect("a certificate");
     (authority, serving)
 }
 
@@ -58,7 +70,7 @@ fn clients_that_trust_the_authority_accept_each_name() {
 #[test]
 fn certificate_is_renewed_before_its_end_and_kept_until_then() {
     let (authority, old) = fresh(day(0));
-    let renewed = |day| serving(&authority, Some(&old), &policy(), day).expect("no error");
+    let renewed = |day| signed(&authority, Some(&old), day);
     assert_eq!((renewed(day(0)), renewed(day(334))), (None, None));
     let new = renewed(day(335)).expect("a new certificate");
     assert_ne!(new.key, old.key);
@@ -76,9 +88,42 @@ fn renewed_authority_is_trusted_by_clients_of_the_earlier_one() {
     assert_eq!(new.key, old.key);
     assert_ne!(new.certificate, old.certificate);
     assert!(accepts(&new, &certificate, "cache", day(9)), "clients that have only the new certificate");
-    let next = serving(&new, None, &policy(), day(last + 1)).expect("no error").expect("a certificate");
+    let next = signed(&new, None, day(last + 1)).expect("a certificate");
     assert!(accepts(&old, &next, "cache", day(last + 365)), "clients that have only the earlier certificate");
-    assert_eq!(serving(&new, Some(&next), &policy(), day(last + 2)).expect("no error"), None);
+    assert_eq!(signed(&new, Some(&next), day(last + 2)), None);
+    assert_eq!(trusted(&new, Some(&old.certificate), day(last + 1)), new.certificate, "one certificate for each key");
+}
+
+/// The Secret with the authority is lost. Nodes show the former and the next certificate side by side while they are replaced.
+#[test]
+fn authority_with_another_key_signs_when_clients_have_its_certificate() {
+    let (old, certificate) = fresh(day(0));
+    let new = authority(None, &policy(), day(100)).expect("no error").expect("an authority");
+    let bundle = trusted(&new, Some(&old.certificate), day(100));
+    assert_eq!(trusted(&new, Some(&bundle), day(101)), bundle, "it stays as it is");
+    let renewed = |minutes: i64| {
+        let now = day(100) + SignedDuration::from_mins(minutes);
+        serving(&new, &bundle, Some(&certificate), &policy(), now).expect("no error")
+    };
+    assert_eq!((renewed(0), renewed(4)), (None, None), "clients get the new certificate first");
+    let next = renewed(5).expect("a certificate");
+    for node in [&certificate, &next] {
+        assert!(is_accepted(&bundle, node, "cache", day(101)));
+    }
+    assert!(accepts(&new, &next, "cache", day(101)) && !accepts(&old, &next, "cache", day(101)));
+    assert!(signed(&new, Some(&certificate), day(100)).is_some(), "clients do not trust the former one any more");
+    assert_eq!(trusted(&new, Some(&bundle), day(3650)), new.certificate, "the former one has expired");
+    let damaged = format!("x{bundle}");
+    assert_eq!(trusted(&new, Some(&damaged), day(101)), bundle, "what a user has written into it goes");
+}
+
+#[test]
+fn clients_trust_a_few_former_authorities() {
+    let mut bundle = String::new();
+    for number in 0..9 {
+        bundle = trusted(&fresh(day(number)).0, Some(&bundle), day(number));
+    }
+    assert_eq!(bundle.matches(END).count(), MOST_FORMER + 1);
 }
 
 #[test]
@@ -89,11 +134,12 @@ fn unusable_or_foreign_pairs_are_replaced() {
     let mixed = |pair: &Pair, key: &Pair| Pair { key: key.key.clone(), ..pair.clone() };
     let made = |pair: &Pair| authority(Some(pair), &policy(), day(1)).expect("no error");
     assert!(made(&damaged(&good)).is_some() && made(&mixed(&good, &other)).is_some());
-    let made = |pair: &Pair| serving(&good, Some(pair), &policy(), day(1)).expect("no error");
+    let made = |pair: &Pair| signed(&good, Some(pair), day(1));
     assert_eq!(made(&certificate), None);
     for pair in [damaged(&certificate), mixed(&certificate, &others), others] {
         assert!(made(&pair).is_some_and(|new| accepts(&good, &new, "cache", day(1))));
     }
     let more = Policy { names: vec!["cache".to_owned(), "cache.example.com".to_owned()], ..policy() };
-    assert!(serving(&good, Some(&certificate), &more, day(1)).expect("no error").is_some(), "a name is missing");
+    let missing = serving(&good, &good.certificate, Some(&certificate), &more, day(1)).expect("no error");
+    assert!(missing.is_some(), "a name is missing");
 }

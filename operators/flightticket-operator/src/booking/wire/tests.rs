@@ -109,7 +109,7 @@ fn only_documented_refusals_are_refusals() {
         (&adopt, 409, "REFERENCE_TAKEN", Some(Why::Taken)),
         (&adopt, 412, "VERSION_MISMATCH", Some(Why::Stale)),
         (&close, 409, "NOT_CANCELLABLE", Some(Why::Fixed)),
-        (&close, 404, "REFERENCE_NOT_FOUND", Some(Why::Missing)),
+        (&close, 404, "REFERENCE_NOT_FOUND", None), // a late request could still book under it
         (&close, 404, "", None),
         (&lookup, 404, "REFERENCE_NOT_FOUND", Some(Why::Missing)),
     ] {

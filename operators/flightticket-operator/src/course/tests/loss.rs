@@ -90,6 +90,33 @@ fn stale_booking_annotation_skips_no_attempt() {
     assert_eq!(kept.said(), "Rejected False/BookingRejected False/NotBooked for good");
 }
 
+/// The purchase that the status stores was refused, so the ticket names a booking and has nothing to repeat.
+#[test]
+fn stale_booking_annotation_repeats_no_refused_purchase() {
+    let reference = format!("{}.1", samples::UID);
+    let next = || {
+        let booking = booking(State::Confirmed);
+        Outcome::Booking(Booking { id: "BK-2".to_owned(), reference: reference.clone(), ..booking })
+    };
+    let old = || Outcome::Booking(booking(State::Cancelled));
+    let named = |ticket: &FlightTicket| patched(ticket, &json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}}));
+    let waiting = samples::with(&json!({"status": {"attempt": 1, "reference": reference.clone()}}));
+    let full = poll(&waiting, [refused(Why::NoSeats)]).stored(&waiting);
+
+    let kept = poll(&named(&full), [old()]);
+    assert_eq!(kept.ops(), ["get"]);
+    assert_eq!(kept.said(), "Cancelled False/BookingCancelledExternally False/NotBooked for good");
+    let mut free = kept.stored(&named(&full));
+    assert_eq!(poll(&free, []).wait(), Wait::Change);
+    free.metadata.annotations = None;
+    assert_eq!(poll(&free, [next()]).ops(), ["create"], "without the annotation, the operator may book");
+
+    let unsure = poll(&full, [unknown()]).stored(&full);
+    let found = poll(&named(&unsure), [old(), closed("BK-1"), next()]);
+    assert_eq!((found.ops(), found.update.status.attempt), (vec!["get", "cancel", "create"], 1), "it may have booked");
+    assert!(!found.update.status.purchase_refused);
+}
+
 #[test]
 fn booking_adopted_by_another_object_is_not_rebooked() {
     let moved = Outcome::Booking(Booking { reference: "other".to_owned(), ..booking(State::Confirmed) });
