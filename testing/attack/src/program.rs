@@ -106,10 +106,8 @@ async fn start_library(binary: &Path, target: Target) -> Result<Program> {
 async fn start_shipped(binary: &Path, target: Target, chart: &Path) -> Result<Program> {
     let folder = tempfile::tempdir()?;
     target::write_certificate(folder.path())?;
-    let objects = match target {
-        Target::LoadedWebhooks => Objects::of_chart(chart, OBJECTS)?,
-        _ => Objects::default(),
-    };
+    let is_loaded = target == Target::LoadedWebhooks;
+    let objects = if is_loaded { Objects::of_chart(chart, OBJECTS)? } else { Objects::default() };
     let cluster = ApiServer::start(objects).await?;
     cluster.write_kubeconfig(&folder.path().join(KUBECONFIG))?;
     let (main, probes) = free_addresses()?;
