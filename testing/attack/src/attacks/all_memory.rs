@@ -25,13 +25,12 @@ async fn once(aim: Aim) -> Result<()> {
 
 /// The place among the parts of the attack that the attacker of this number does, and the attack.
 fn part(number: usize) -> (u8, &'static Attack) {
-    let (mut place, mut first) = (0, 0);
-    for attack in PARTS {
-        first += attack.attackers;
-        if number < first {
+    let mut all = 0;
+    for (place, attack) in (0..).zip(PARTS) {
+        all += attack.attackers;
+        if number < all {
             return (place, attack);
         }
-        place += 1;
     }
     (0, PARTS[0])
 }
