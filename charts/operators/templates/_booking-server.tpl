@@ -63,7 +63,7 @@ is the same. Takes the root and the unit.
 {{- range (index . 1).operators }}
 {{- with (get $root.Values.operators .).provider }}
 {{- if .certificateSecretName }}{{ .certificateSecretName }}
-{{- else if not (or .caFile .url (not (include "operators.bookingServer" $root))) }}{{ include "operators.fullname" $root }}-booking-certificate
+{{- else if not (or .url (not (include "operators.bookingServer" $root))) }}{{ include "operators.fullname" $root }}-booking-certificate
 {{- end }}
 {{- end }}
 {{- end }}

@@ -166,7 +166,7 @@
 {{- fail "bookingServer.enabled: no enabled operator uses the booking server; enable one that has a provider" -}}
 {{- end -}}
 
-{{- /* Otherwise the booking server would have to serve clients without a token. */}}
+{{- /* Otherwise the booking server would have to serve clients without a token, or get it over plain HTTP. */}}
 {{- if include "operators.bookingServer" . -}}
 {{- range $name := $enabled -}}
 {{- with (get $root.Values.operators $name).provider -}}
@@ -177,6 +177,10 @@
 {{- if and .url (not .secretName) -}}
 {{- $why := "the Secret with the token for the booking server (bookingServer.enabled)" -}}
 {{- fail (printf "operators.%s.provider.secretName: must name %s when provider.url is set" $name $why) -}}
+{{- end -}}
+{{- if and .caFile (not (or .url .certificateSecretName)) -}}
+{{- $why := "the operator itself issues the certificate of the chart's booking server, and trusts it" -}}
+{{- fail (printf "operators.%s.provider.caFile: must be empty unless provider.url is set: %s" $name $why) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

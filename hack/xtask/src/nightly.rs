@@ -94,7 +94,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "attacks",
-        title: "ten minutes of attacks on the programs of the image, without credentials",
+        title: "a quarter of an hour of attacks on the programs of the image, without credentials",
         needs: &[],
         run: |_| attack::nightly(),
     },

@@ -193,8 +193,10 @@ pub enum Why {
 /// Why the outcome of a request is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
-    /// The error, or the answer that is not understood.
+    /// The error, or the status of the answer that is not understood.
     pub why: String,
+    /// What the provider says about it; empty if there is no answer, or it says nothing.
+    pub words: String,
     /// The provider's `Retry-After`, or the rest of the pause while the circuit of the namespace is open.
     pub retry_after: Option<Duration>,
     /// Whether there was an answer other than 429 and 5xx: then the provider is neither down nor overloaded.
@@ -211,6 +213,15 @@ impl Refusal {
     /// Returns the name of the reason, without the provider's words.
     pub fn name(&self) -> String {
         if self.code.is_empty() { self.status.to_string() } else { self.code.clone() }
+    }
+}
+
+impl Unknown {
+    /// Returns the reason for users. `is_own`: the request is about a booking of the ticket itself. The provider's words about any
+    /// other one may be for another tenant.
+    pub fn message(&self, is_own: bool) -> String {
+        let Self { why, words, .. } = self;
+        if is_own && !words.is_empty() { format!("{why}: {words}") } else { why.clone() }
     }
 }
 

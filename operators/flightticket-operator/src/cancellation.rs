@@ -125,7 +125,7 @@ impl<'a> Cancellation<'a> {
                 self.stay(Wait::Forbidden);
             }
             Outcome::Unknown(unknown) => {
-                let message = format!("{}: {}", request.op(), unknown.why);
+                let message = format!("{}: {}", request.op(), unknown.message(true));
                 self.update.ready = Some(if self.so_far.failures + 1 >= TELLING {
                     status::unavailable(message)
                 } else {

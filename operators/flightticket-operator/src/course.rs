@@ -248,7 +248,7 @@ impl<'a> Course<'a> {
     }
 
     fn trouble(&mut self, request: &Request, unknown: &Unknown) {
-        let message = format!("{}: {}", request.op(), unknown.why);
+        let message = format!("{}: {}", request.op(), unknown.message(self.is_about_own(request)));
         if self.so_far.failures + 1 >= TELLING {
             self.update.ready = Some(status::unavailable(message.clone()));
             self.update.synced = Some(status::unavailable(message));
@@ -267,7 +267,7 @@ impl<'a> Course<'a> {
 
     fn misunderstood(&mut self, request: &Request) {
         let why = "the provider's answer does not match the request".to_owned();
-        self.trouble(request, &Unknown { why, retry_after: None, answered: true });
+        self.trouble(request, &Unknown { why, words: String::new(), retry_after: None, answered: true });
     }
 
     fn no_credentials(&mut self, refusal: &Refusal) {
@@ -278,12 +278,16 @@ impl<'a> Course<'a> {
     }
 
     fn forbidden(&mut self, request: &Request, refusal: &Refusal) {
-        // By its id, a ticket may name a booking of anyone. All references are its own.
-        let is_by_id = matches!(request, Request::Get { .. } | Request::Adopt { .. });
-        let finding = status::forbidden(request, refusal, self.is_own || !is_by_id);
+        let finding = status::forbidden(request, refusal, self.is_about_own(request));
         self.update.synced = Some(status::unavailable(finding.message.clone()));
         self.update.ready = Some(finding);
         self.rest(Wait::Forbidden);
+    }
+
+    /// Whether the request is about a booking of the ticket itself. By its id, a ticket may name a booking of anyone. All references are
+    /// its own.
+    fn is_about_own(&self, request: &Request) -> bool {
+        self.is_own || !matches!(request, Request::Get { .. } | Request::Adopt { .. })
     }
 
     fn not_booked(&mut self, refusal: &Refusal) {

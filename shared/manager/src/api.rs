@@ -267,8 +267,35 @@ async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> 
 #[cfg(test)]
 mod tests {
     use api_errors::{Class, classify};
+    use k8s_openapi::api::core::v1::Secret;
+    use model_apiserver::Model;
+    use serde_json::json;
 
     use super::*;
+
+    #[tokio::test]
+    async fn request_for_a_name_that_would_change_the_url_does_not_reach_the_api_server() {
+        let model = Model::new();
+        let secrets = Requests::of::<Secret>(model.client(), "tester", Leading::default());
+        for name in ["../../other/secrets/x", "a/../../../other/secrets/x", ".."] {
+            let key = ObjectKey::new("default", name);
+            let answers = [
+                secrets.get(&key).await,
+                secrets.apply(&key, &json!({})).await,
+                secrets.merge_patch(&key, &json!({})).await,
+                secrets.json_patch(&key, &json!([])).await,
+                secrets.json_patch_status(&key, &json!([])).await,
+                secrets.delete(&key, "uid", "1").await,
+            ];
+            for answer in answers {
+                let error = answer.expect_err("no object can have this name").chain();
+                assert!(error.contains("cannot be the name of an object"), "{name}: {error}");
+            }
+        }
+        assert_eq!(model.requests().len(), 0);
+        assert!(secrets.get(&ObjectKey::new("default", "x")).await.is_err(), "there is none");
+        assert_eq!(model.requests().len(), 1);
+    }
 
     #[test]
     fn name_that_would_change_the_url_is_not_sent() {

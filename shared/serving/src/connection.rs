@@ -300,3 +300,6 @@ fn head_cost<B>(request: &Request<B>) -> usize {
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     REQUEST + target + fields(request.headers())
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,6 +108,17 @@ mod tests {
         assert_eq!((shares.free, shares.held.len()), (64, 0), "nothing stays of origins without requests");
     }
 
+    /// So that many addresses can delay a client of another one, until they give a place back.
+    #[test]
+    fn few_origins_can_hold_all_places() {
+        for (size, expected) in [(8, 4), (16, 5), (64, 7)] {
+            let places = Places::new(size);
+            let crowds = (1..).map(|host| crowd(&places, &format!("10.0.0.{host}:1")));
+            let crowds: Vec<_> = crowds.take_while(|it| !it.is_empty()).collect();
+            assert_eq!((crowds.len(), crowds.iter().map(Vec::len).sum::<usize>()), (expected, size));
+        }
+    }
+
     #[test]
     fn single_place_is_usable() {
         let places = Places::new(1);

@@ -1,20 +1,25 @@
-//! The registry of attacks. Each is a small file, and knows nothing of the others.
+//! The registry of attacks. Each is a small file, and knows nothing of the others, except `all_memory`, which consists of three.
 
 use anyhow::Result;
 use futures::future::BoxFuture;
 
-use crate::{aim::Aim, target::Target};
+use crate::{aim::Aim, requests::Requests, target::Target};
 
+mod all_memory;
 mod continuation_flood;
 mod deep_bodies;
+mod empty_data;
 mod handshake_flood;
 mod huge_bodies;
+mod idle_frames;
 mod long_reviews;
+mod made_resets;
 mod made_up_tokens;
 mod ping_flood;
 mod pipelined_tokens;
 mod rapid_resets;
 mod settings_flood;
+mod silent_connections;
 mod slow_bodies;
 mod slow_heads;
 mod small_values;
@@ -36,6 +41,8 @@ pub struct Attack {
     pub(crate) attackers: usize,
     /// Whether the attackers take no answers: the server has to give these up, which it does only after a while.
     pub(crate) leaves_answers: bool,
+    /// Every tenth request of the honest client, if it is not like the others. Only a round that judges times sends it.
+    pub(crate) other_honest: Option<fn(&Requests) -> String>,
     /// One attempt of one attacker. The server may refuse it at any moment.
     pub(crate) once: fn(Aim) -> BoxFuture<'static, Result<()>>,
 }
@@ -54,18 +61,23 @@ pub const ATTACKS: &[&Attack] = &[
     &long_reviews::ATTACK,
     &tiny_chunks::ATTACK,
     &slow_heads::ATTACK,
+    &silent_connections::ATTACK,
     &slow_bodies::ATTACK,
     &zero_windows::ATTACK,
     &unread_answers::ATTACK,
     &stream_flood::ATTACK,
     &rapid_resets::ATTACK,
+    &made_resets::ATTACK,
     &continuation_flood::ATTACK,
     &settings_flood::ATTACK,
     &ping_flood::ATTACK,
+    &idle_frames::ATTACK,
+    &empty_data::ATTACK,
     &handshake_flood::ATTACK,
     &unfinished_handshakes::ATTACK,
     &made_up_tokens::ATTACK,
     &pipelined_tokens::ATTACK,
+    &all_memory::ATTACK,
 ];
 
 /// A review of this object.
@@ -86,6 +98,9 @@ fn conversion(objects: &str) -> String {
 
 /// Targets that read bodies.
 const WITH_BODIES: &[Target] = &[Target::Webhooks, Target::BookingServer];
+/// Targets that speak TLS.
+const WITH_TLS: &[Target] =
+    &[Target::Webhooks, Target::MetricsProxy, Target::BookingServer, Target::BuiltinMetrics, Target::ProxyProbes];
 /// Targets that speak HTTP/2.
 const WITH_HTTP2: &[Target] = &[Target::MetricsProxy];
 /// Connections of an attack that holds them: several times as many as a server of ours accepts.

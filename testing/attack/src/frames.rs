@@ -40,9 +40,24 @@ pub(crate) fn continuation(stream: u32, fields: usize) -> Vec<u8> {
     frame(9, 0, stream, &b"\x00\x01x\x01y".repeat(fields))
 }
 
-/// Adds to the window of the connection.
-pub(crate) fn window(bytes: u32) -> Vec<u8> {
-    frame(8, 0, 0, &bytes.to_be_bytes())
+/// A GET whose body is about to come.
+pub(crate) fn get_with_body(stream: u32) -> Vec<u8> {
+    frame(1, END_HEADERS, stream, GET)
+}
+
+/// A piece of a body that has no bytes, and is not the last one.
+pub(crate) fn empty_data(stream: u32) -> Vec<u8> {
+    frame(0, 0, stream, &[])
+}
+
+/// Adds to the window of a stream, or of the connection if the stream is 0.
+pub(crate) fn window(stream: u32, bytes: u32) -> Vec<u8> {
+    frame(8, 0, stream, &bytes.to_be_bytes())
+}
+
+/// Says that a stream depends on another one. No server of ours gives these frames a meaning.
+pub(crate) fn priority(stream: u32, on: u32) -> Vec<u8> {
+    frame(2, 0, stream, &[&on.to_be_bytes()[..], &[0]].concat())
 }
 
 pub(crate) fn reset(stream: u32) -> Vec<u8> {
@@ -51,4 +66,18 @@ pub(crate) fn reset(stream: u32) -> Vec<u8> {
 
 pub(crate) fn ping() -> Vec<u8> {
     frame(6, 0, 0, &[7; 8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server would end the connection at a frame of another form, and the attack would do nothing.
+    #[test]
+    fn frames_have_the_form_of_rfc_9113() {
+        assert_eq!(window(3, 1 << 30), [0, 0, 4, 8, 0, 0, 0, 0, 3, 0x40, 0, 0, 0]);
+        assert_eq!(priority(3, 5), [0, 0, 5, 2, 0, 0, 0, 0, 3, 0, 0, 0, 5, 0]);
+        assert_eq!(empty_data(3), [0, 0, 0, 0, 0, 0, 0, 0, 3]);
+        assert_eq!(get_with_body(3)[..9], [0, 0, 15, 1, 4, 0, 0, 0, 3]);
+    }
 }

@@ -1,8 +1,9 @@
 //! Attacks our servers without credentials, while an honest client measures them.
 //!
 //! A *round* is one attack on one target: the target starts as a process of its own, attackers repeat the attack at the same
-//! time, and the honest client sends a request every 50 ms. Afterwards, the round reports the peak of the target's memory, the
-//! times of the honest answers, and whether the process has survived. All traffic stays on loopback.
+//! time, the honest client sends a request every 50 ms, and the kubelet asks the probes of the chart every second. Afterwards, the round
+//! reports how many attempts have reached the target, the peak of its memory, the times of the honest answers, the missed probes, and
+//! whether the process has survived. All traffic stays on loopback.
 //!
 //! Attackers have one thread of their own, so that they use one processor at most, and addresses of their own.
 //!
@@ -15,6 +16,7 @@ mod attacks;
 mod frames;
 mod honest;
 mod memory;
+mod probes;
 mod program;
 mod requests;
 mod round;

@@ -14,6 +14,8 @@ pub(crate) struct Requests {
     posts: Vec<String>,
     /// More fields of the head, for these paths.
     fields: &'static str,
+    /// The path of the honest client among them.
+    path: String,
     /// A whole request, after which the server ends the connection.
     pub(crate) honest: String,
 }
@@ -49,24 +51,34 @@ impl Requests {
 
     /// The requests with these paths of reviews. The honest client sends this object to this path of admission reviews.
     fn new(target: Target, reviews: Vec<String>, path: &str, object: &Value) -> Self {
-        let (posts, fields) = match target {
-            Target::Webhooks => (reviews, ""),
-            Target::MetricsProxy | Target::BuiltinMetrics => (vec!["/metrics".to_owned()], ""),
-            Target::BookingServer => (vec!["/v1/bookings".to_owned()], "idempotency-key: r\r\n"),
+        let of = |path: &str, fields| (vec![path.to_owned()], path.to_owned(), fields);
+        let (posts, path, fields) = match target {
+            Target::Webhooks | Target::LoadedWebhooks => (reviews, path.to_owned(), ""),
+            Target::MetricsProxy | Target::BuiltinMetrics => of("/metrics", ""),
+            Target::BookingServer => of("/v1/bookings", "idempotency-key: r\r\n"),
+            Target::ManagerProbes | Target::ProxyProbes | Target::BookingProbes => of("/healthz", ""),
         };
-        let mut it = Self { posts, fields, honest: String::new() };
+        let mut it = Self { posts, fields, path, honest: String::new() };
         it.honest = match target {
-            Target::MetricsProxy | Target::BuiltinMetrics => format!(
-                "GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n"
-            ),
-            Target::BookingServer => "GET /v1/bookings HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_owned(),
-            Target::Webhooks => {
+            Target::MetricsProxy | Target::BuiltinMetrics => it.get(&format!("authorization: Bearer {TOKEN}\r\n")),
+            Target::BookingServer | Target::ManagerProbes | Target::ProxyProbes | Target::BookingProbes => it.get(""),
+            Target::Webhooks | Target::LoadedWebhooks => {
                 let request = json!({"uid": "u", "operation": "CREATE", "object": object});
                 let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-                Self::with_body(&it.post(path), &body.to_string())
+                it.honest_post(&body.to_string())
             }
         };
         it
+    }
+
+    /// A whole request of the honest client with these fields in the head, after which the server ends the connection.
+    fn get(&self, fields: &str) -> String {
+        format!("GET {} HTTP/1.1\r\nhost: a\r\n{fields}connection: close\r\n\r\n", self.path)
+    }
+
+    /// The same with this body.
+    pub(crate) fn honest_post(&self, body: &str) -> String {
+        Self::with_body(&self.post(&self.path), body)
     }
 
     /// The beginning of the head of a request for this path.
@@ -93,7 +105,7 @@ impl Requests {
 }
 
 /// The folders in this folder, by their names.
-fn folders(inside: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn folders(inside: &Path) -> Result<Vec<PathBuf>> {
     let read = || std::fs::read_dir(inside)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>();
     let mut paths = read().with_context(|| format!("could not read {}", inside.display()))?;
     paths.retain(|path| path.is_dir());
@@ -102,7 +114,7 @@ fn folders(inside: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// A file of YAML; `None` if it does not exist.
-fn yaml(file: &Path) -> Result<Option<Value>> {
+pub(crate) fn yaml(file: &Path) -> Result<Option<Value>> {
     match std::fs::read_to_string(file) {
         Ok(text) => serde_saphyr::from_str(&text).map(Some).with_context(|| format!("{} is not YAML", file.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -11,6 +11,7 @@ use crate::{
     attacks::Attack,
     honest::{self, Measured},
     memory,
+    probes::{self, Probed},
     program::Programs,
     target::Target,
 };
@@ -49,7 +50,7 @@ pub struct Round {
     pub lasts: Duration,
     /// How many addresses the attackers have together. With 0, they have that of the honest client.
     pub addresses: u8,
-    /// Whether a slow honest answer, and a single lost one, is a defeat. In a short round on a busy machine it says little.
+    /// Whether a slow honest answer is a defeat. In a short round on a busy machine it says little.
     pub judges_times: bool,
 }
 
@@ -60,6 +61,8 @@ pub struct Outcome {
     pub attack: &'static str,
     /// The name of the target.
     pub target: &'static str,
+    /// Attempts of the attackers that have reached the target.
+    pub attempts: u64,
     /// The peak of the target's resident memory, in bytes.
     pub peak: u64,
     /// The target's memory limit in the chart, in bytes.
@@ -70,7 +73,10 @@ pub struct Outcome {
     pub times: Vec<Duration>,
     /// Why honest requests failed.
     pub failures: Vec<String>,
+    probed: Probed,
     judges_times: bool,
+    /// Whether too much memory is a defeat.
+    judges_memory: bool,
 }
 
 impl Round {
@@ -78,34 +84,44 @@ impl Round {
     pub async fn run(self, programs: &Programs) -> Result<Outcome> {
         let Self { attack, target, lasts, addresses, judges_times } = self;
         let mut program = programs.start(target).await?;
-        let mut aim = Aim::new(program.requests.clone(), program.address, &program.folder())?;
+        let mut aim = Aim::new(program.requests.clone(), program.port, &program.folder())?;
+        probes::pass(&program.probes, &aim).await?;
         // The first answer comes before the attack: a scraper and an API server are known clients.
-        honest::ask(&aim).await.context("the target does not answer before the attack")?;
+        honest::ask(&aim, &aim.requests.honest).await.context("the target does not answer before the attack")?;
+        let other = attack.other_honest.filter(|_| judges_times).map(|request| request(&aim.requests));
         aim.end = Instant::now() + lasts;
-        let honest = aim.of_honest_client();
+        let (honest, kubelet) = (aim.of_honest_client(), aim.clone());
         let attackers = tokio::task::spawn_blocking(move || attack_on_one_thread(attack, &aim, addresses));
-        let (attacked, Measured { mut times, failures }) = tokio::join!(attackers, honest::measure(&honest));
-        attacked??;
+        let (attacked, Measured { mut times, failures }, probed) = tokio::join!(
+            attackers,
+            honest::measure(&honest, other.as_deref()),
+            probes::measure(&program.probes, &kubelet),
+        );
         times.sort_unstable();
         Ok(Outcome {
             attack: attack.name,
             target: target.name(),
+            attempts: attacked??,
             limit: memory::limit(&programs.chart(), target)?,
             has_ended: program.has_ended(),
             peak: program.peak().unwrap_or_default(),
             times,
             failures,
+            probed,
             judges_times,
+            // A debug build needs too much for itself.
+            judges_memory: target != Target::LoadedWebhooks || matches!(programs, Programs::Checkout(_)),
         })
     }
 }
 
-/// Runs all attackers until the end of the round on this thread, so that they use one processor at most.
-fn attack_on_one_thread(attack: &Attack, aim: &Aim, addresses: u8) -> Result<()> {
+/// Runs all attackers until the end of the round on this thread, so that they use one processor at most. Returns how many attempts have
+/// reached the target.
+fn attack_on_one_thread(attack: &Attack, aim: &Aim, addresses: u8) -> Result<u64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let aims: Vec<_> = (0..attack.attackers).map(|number| aim.of_attacker(number, addresses)).collect();
     runtime.block_on(join_all(aims.iter().map(|aim| repeat(attack, aim))));
-    Ok(())
+    Ok(aim.attempts())
 }
 
 /// Repeats an attack until the end of the round.
@@ -119,18 +135,22 @@ async fn repeat(attack: &Attack, aim: &Aim) {
 }
 
 impl Outcome {
-    /// Why the attack has won; empty if the target has withstood it.
+    /// Why the round has failed: the attack has won, or did nothing. Empty if the target has withstood it.
     pub fn defeats(&self) -> Vec<String> {
         let mut defeats = Vec::new();
+        if self.attempts == 0 {
+            defeats.push("no attempt of the attackers has reached the target".to_owned());
+        }
         if self.has_ended {
             defeats.push("the target ended".to_owned());
         }
-        if self.peak * 100 > self.limit * SHARE {
+        if self.judges_memory && self.peak * 100 > self.limit * SHARE {
             defeats.push(format!("the memory exceeds {SHARE} % of the limit"));
         }
-        // In a short round, a busy machine may delay a request so that its connection looks like an attacker's.
-        let tolerated = usize::from(!self.judges_times && !self.times.is_empty());
-        if let Some(first) = self.failures.first().filter(|_| self.failures.len() > tolerated) {
+        if self.probed.is_defeat() {
+            defeats.push("a probe has failed three times in a row".to_owned());
+        }
+        if let Some(first) = self.failures.first() {
             defeats.push(format!("{} honest requests failed, such as: {first}", self.failures.len()));
         }
         if self.judges_times && self.percentile(99) > HONEST {
@@ -147,7 +167,7 @@ impl Outcome {
 
     /// A row of the table below [`HEAD`](Self::HEAD).
     pub fn row(&self) -> String {
-        let Self { attack, target, peak, limit, has_ended, times, failures, .. } = self;
+        let Self { attack, target, attempts, peak, limit, has_ended, times, failures, probed, .. } = self;
         let within = |percent| {
             if times.is_empty() {
                 return "never".to_owned();
@@ -159,11 +179,15 @@ impl Outcome {
         // Nothing is known of the memory of a process that has ended.
         let peak = if *has_ended { "ended, limit".to_owned() } else { format!("{} of", peak >> 20) };
         let limit = limit >> 20;
-        format!("| `{attack}` | {target} | {peak} {limit} MiB | {answered} of {all} | {half} | {most} |")
+        let Probed { asked, missed, .. } = probed;
+        let misses = if *asked == 0 { "none".to_owned() } else { format!("{missed} of {asked}") };
+        let honest = format!("{answered} of {all} | {half} | {most}");
+        format!("| `{attack}` | {target} | {attempts} | {peak} {limit} MiB | {honest} | {misses} |")
     }
 
     /// The head of the table, which is Markdown, so that `README.md` has the output as it is.
-    pub const HEAD: &str = "| Attack | Target | Peak | Honest answered | p50 | p99 |\n|---|---|---|---|---|---|";
+    pub const HEAD: &str = "| Attack | Target | Attempts | Peak | Honest answered | p50 | p99 | Probes missed |\n\
+                            |---|---|---|---|---|---|---|---|";
 }
 
 #[cfg(test)]
@@ -175,27 +199,51 @@ mod tests {
         Outcome {
             attack: "slow-heads",
             target: Target::Webhooks.name(),
+            attempts: 900,
             peak: 28 << 20,
             limit: 128 << 20,
             has_ended: false,
             times: times.iter().map(|it| Duration::from_millis(*it)).collect(),
             failures: vec!["no connection".to_owned()],
+            probed: Probed { asked: 40, missed: 1, ..Probed::default() },
             judges_times: true,
+            judges_memory: true,
         }
     }
 
     #[test]
     fn row_has_the_columns_of_the_head() {
         let row = outcome(&[3, 4, 24]).row();
-        assert_eq!(row, "| `slow-heads` | webhooks | 28 of 128 MiB | 3 of 4 | 4 ms | 24 ms |");
+        assert_eq!(row, "| `slow-heads` | webhooks | 900 | 28 of 128 MiB | 3 of 4 | 4 ms | 24 ms | 1 of 40 |");
         assert!(Outcome::HEAD.lines().all(|line| line.matches('|').count() == row.matches('|').count()));
-        let stopped = Outcome { has_ended: true, ..outcome(&[]) }.row();
-        assert!(stopped.ends_with("| ended, limit 128 MiB | 0 of 1 | never | never |"), "{stopped}");
+        let stopped = Outcome { has_ended: true, probed: Probed::default(), ..outcome(&[]) }.row();
+        assert!(stopped.ends_with("| ended, limit 128 MiB | 0 of 1 | never | never | none |"), "{stopped}");
     }
 
     #[test]
-    fn ten_minutes_give_servers_the_time_to_give_up_answers() {
-        let time = Duration::from_mins(10);
+    fn a_round_fails_for_each_reason_and_otherwise_not() {
+        let withstood = || Outcome { failures: Vec::new(), ..outcome(&[3, 4, 24]) };
+        let too_much = 103 << 20;
+        let failed = |outcome: Outcome| outcome.defeats().concat();
+        assert_eq!(failed(withstood()), "");
+        assert_eq!(failed(Outcome { peak: too_much, judges_memory: false, ..withstood() }), "");
+        assert_eq!(failed(Outcome { judges_times: false, times: vec![2 * HONEST], ..withstood() }), "");
+        for (outcome, why) in [
+            (Outcome { attempts: 0, ..withstood() }, "no attempt"),
+            (Outcome { has_ended: true, ..withstood() }, "ended"),
+            (Outcome { peak: too_much, ..withstood() }, "80 %"),
+            (Outcome { probed: Probed::missed_for_long(), ..withstood() }, "probe"),
+            (Outcome { failures: vec!["no connection".to_owned()], judges_times: false, ..withstood() }, "1 honest"),
+            (Outcome { times: vec![2 * HONEST], ..withstood() }, "p99"),
+        ] {
+            let defeats = failed(outcome);
+            assert!(defeats.contains(why), "{why}: {defeats:?}");
+        }
+    }
+
+    #[test]
+    fn a_quarter_of_an_hour_gives_servers_the_time_to_give_up_answers() {
+        let time = Duration::from_mins(15);
         let rounds: Vec<_> = ATTACKS.iter().flat_map(|it| it.targets.iter().map(move |_| *it)).collect();
         let each = divided(time, &rounds);
         let serving::Limits { write: given_up, header_read, handshake, .. } = serving::Limits::default();

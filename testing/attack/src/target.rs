@@ -44,11 +44,29 @@ pub enum Target {
     BookingServer,
     /// The manager, as it serves its own metrics without a sidecar.
     BuiltinMetrics,
+    /// The probes of the manager.
+    ManagerProbes,
+    /// The probes of the sidecar in front of metrics.
+    ProxyProbes,
+    /// The second port of the booking server, which also has its metrics and its status page.
+    BookingProbes,
+    /// The server of admission and conversion webhooks in a manager that has many large objects in its caches, and serves its own
+    /// metrics.
+    LoadedWebhooks,
 }
 
 impl Target {
     /// All targets.
-    pub const ALL: [Self; 4] = [Self::Webhooks, Self::MetricsProxy, Self::BookingServer, Self::BuiltinMetrics];
+    pub const ALL: [Self; 8] = [
+        Self::Webhooks,
+        Self::MetricsProxy,
+        Self::BookingServer,
+        Self::BuiltinMetrics,
+        Self::ManagerProbes,
+        Self::ProxyProbes,
+        Self::BookingProbes,
+        Self::LoadedWebhooks,
+    ];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -57,38 +75,74 @@ impl Target {
             Self::MetricsProxy => "metrics-proxy",
             Self::BookingServer => "booking-server",
             Self::BuiltinMetrics => "builtin-metrics",
+            Self::ManagerProbes => "manager-probes",
+            Self::ProxyProbes => "proxy-probes",
+            Self::BookingProbes => "booking-probes",
+            Self::LoadedWebhooks => "loaded-webhooks",
         }
     }
 
     /// The name of its program in the image.
     pub(crate) fn program(self) -> &'static str {
         match self {
-            Self::Webhooks | Self::BuiltinMetrics => "controller-manager",
-            Self::MetricsProxy => "metrics-proxy",
-            Self::BookingServer => "booking-server",
+            Self::Webhooks | Self::BuiltinMetrics | Self::ManagerProbes | Self::LoadedWebhooks => "controller-manager",
+            Self::MetricsProxy | Self::ProxyProbes => "metrics-proxy",
+            Self::BookingServer | Self::BookingProbes => "booking-server",
+        }
+    }
+
+    /// The name of its container in the chart.
+    pub(crate) fn container(self) -> &'static str {
+        match self.program() {
+            "controller-manager" => "manager",
+            other => other,
         }
     }
 
     /// Where its resources are in the values of the chart.
     pub(crate) fn resources(self) -> &'static str {
         match self {
-            Self::Webhooks | Self::BuiltinMetrics => "/resources",
-            Self::MetricsProxy => "/metrics/proxy/resources",
-            Self::BookingServer => "/bookingServer/resources",
+            Self::Webhooks | Self::BuiltinMetrics | Self::ManagerProbes | Self::LoadedWebhooks => "/resources",
+            Self::MetricsProxy | Self::ProxyProbes => "/metrics/proxy/resources",
+            Self::BookingServer | Self::BookingProbes => "/bookingServer/resources",
         }
+    }
+
+    /// Whether it is a port for probes, not the main port of its program.
+    pub(crate) fn is_probes(self) -> bool {
+        matches!(self, Self::ManagerProbes | Self::ProxyProbes | Self::BookingProbes)
+    }
+
+    /// Whether it speaks TLS only.
+    pub(crate) fn is_tls(self) -> bool {
+        !matches!(self, Self::ManagerProbes | Self::BookingProbes)
+    }
+
+    /// Whether only the manager as a whole has it.
+    pub(crate) fn needs_the_manager(self) -> bool {
+        matches!(self, Self::BuiltinMetrics | Self::ManagerProbes | Self::LoadedWebhooks)
     }
 }
 
-/// Serves a target on a free port of loopback until the process ends, and prints the address. `folder` is for its files, such as
-/// `tls.crt`.
+/// Serves the program of a target on free ports of loopback until the process ends, and prints its address and, if it has probes,
+/// theirs. `folder` is for its files, such as `tls.crt`.
 pub async fn serve(target: Target, folder: &Path) -> Result<()> {
     write_certificate(folder)?;
     match target {
         Target::Webhooks => serve_webhooks(folder).await,
-        Target::MetricsProxy => serve_metrics_proxy(folder).await,
-        Target::BookingServer => serve_bookings(folder).await,
-        Target::BuiltinMetrics => bail!("the manager takes its flags from the command line"),
+        Target::MetricsProxy | Target::ProxyProbes => serve_metrics_proxy(folder).await,
+        Target::BookingServer | Target::BookingProbes => serve_bookings(folder).await,
+        Target::BuiltinMetrics | Target::ManagerProbes | Target::LoadedWebhooks => {
+            bail!("the manager takes its flags from the command line")
+        }
     }
+}
+
+/// Two addresses of loopback at which nothing listens.
+pub(crate) fn free_addresses() -> Result<(SocketAddr, SocketAddr)> {
+    let bind = || std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let (one, other) = (bind()?, bind()?);
+    Ok((one.local_addr()?, other.local_addr()?))
 }
 
 /// Runs the manager with the arguments of this process, which begin with `run`: only as a whole it serves its own metrics.
@@ -106,14 +160,14 @@ pub(crate) fn write_certificate(folder: &Path) -> Result<()> {
 }
 
 #[expect(clippy::print_stdout, reason = "the parent process reads it")]
-fn announce(address: SocketAddr) {
-    println!("{address}");
+fn announce(address: SocketAddr, probes: Option<SocketAddr>) {
+    println!("{address} {}", probes.map(|address| address.to_string()).unwrap_or_default());
 }
 
 async fn serve_bookings(folder: &Path) -> Result<()> {
     let tls = Some((folder.join("tls.crt"), folder.join("tls.key")));
     let server = BookingServer::bind(Options { tls, ..Options::for_tests(folder.join("bookings.db")) }).await?;
-    announce(server.address());
+    announce(server.address(), Some(server.admin_address()));
     server.run().await;
     Ok(())
 }
@@ -121,9 +175,11 @@ async fn serve_bookings(folder: &Path) -> Result<()> {
 async fn serve_metrics_proxy(folder: &Path) -> Result<()> {
     let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let file = |name: &str| folder.join(name).display().to_string();
+    let (probes, _) = free_addresses()?;
     let arguments = [
         "metrics-proxy".to_owned(),
         "--secure-listen-address=127.0.0.1:0".to_owned(),
+        format!("--proxy-endpoints-port={}", probes.port()),
         format!("--upstream=http://{}/", upstream.local_addr()?),
         format!("--tls-cert-file={}", file("tls.crt")),
         format!("--tls-private-key-file={}", file("tls.key")),
@@ -131,7 +187,7 @@ async fn serve_metrics_proxy(folder: &Path) -> Result<()> {
     let flags = Flags::try_parse_from(arguments.into_iter().chain(SHORT_TTLS.map(str::to_owned)))?;
     let program = Program::with_reviewer(&flags, Arc::new(SlowReviewer)).await?;
     tokio::spawn(serve_metrics(upstream));
-    announce(program.secure_address().context("no address")?);
+    announce(program.secure_address().context("no address")?, Some(probes));
     program.run(CancellationToken::new()).await;
     Ok(())
 }
@@ -195,11 +251,11 @@ pub(crate) fn hooks() -> Vec<Webhook> {
 }
 
 async fn serve_webhooks(folder: &Path) -> Result<()> {
-    let address = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let (address, _) = free_addresses()?;
     let plan = Plan::Folder { address, folder: PathBuf::from(folder), endpoint: None };
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse()?))?;
     let (server, _) = webhooks::prepare(plan, hooks(), &client, Arc::new(Silent), fastrand::Rng::new()).await?;
-    announce(address);
+    announce(address, None);
     server.run(CancellationToken::new()).await;
     Ok(())
 }

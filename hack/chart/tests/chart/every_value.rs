@@ -37,7 +37,9 @@ fn base(path: &str) -> Value {
         "caBundle.key" => json!({"caBundle": {"configMapName": "authorities"}}),
         "serviceAccount.create" => json!({"serviceAccount": {"name": "existing"}}),
         "leaderElection.enabled" => json!({"replicas": 1}),
-        "operators.flightticket.provider.tokenFile" => json!({"bookingServer": {"enabled": false}}),
+        "operators.flightticket.provider.tokenFile" | "operators.flightticket.provider.caFile" => {
+            json!({"bookingServer": {"enabled": false}})
+        }
         _ => json!({}),
     };
     merge(&mut base, &more);

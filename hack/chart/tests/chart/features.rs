@@ -130,20 +130,20 @@ fn booking_server_speaks_tls_with_a_certificate_that_the_operator_issues() {
     assert!(flags[0].starts_with("--booking-") && flags.len() == 2, "{flags:?}");
     assert!(deep(&server["volumes"], "secretName").contains(&&json!("mine")));
 
-    // With an address or authorities of the user, the operator issues no certificate, and the server speaks plain HTTP.
-    for (values, url) in [
-        (
-            json!({"url": "http://operators-booking-server", "secretName": "token"}),
-            "http://operators-booking-server".to_owned(),
-        ),
-        (json!({"caFile": "/ca.crt"}), format!("http://operators-booking-server.{NAMESPACE}.svc")),
-    ] {
-        let (flags, server, service) = provider(named(values));
-        assert_eq!(flags, [format!("--booking-url={url}")]);
-        assert_eq!(service, json!([{"name": "http", "port": 80, "targetPort": "http"}]));
-        assert!(!server.to_string().contains("certificate"), "{server}");
-        assert!(server["containers"][0]["args"].to_string().contains("--token-file="), "{server}");
-    }
+    // With an address of the user, the operator issues no certificate, and the server speaks plain HTTP.
+    let url = "http://operators-booking-server";
+    let (flags, server, service) = provider(named(json!({"url": url, "secretName": "token"})));
+    assert_eq!(flags, [format!("--booking-url={url}")]);
+    assert_eq!(service, json!([{"name": "http", "port": 80, "targetPort": "http"}]));
+    assert!(!server.to_string().contains("certificate"), "{server}");
+    assert!(server["containers"][0]["args"].to_string().contains("--token-file="), "{server}");
+}
+
+#[test]
+fn bookings_without_a_claim_cannot_fill_the_disk_of_the_node() {
+    let rendered = render(&json!({}));
+    let server = &rendered.object("Deployment", "operators-booking-server").unwrap()["spec"]["template"]["spec"];
+    assert_eq!(server["volumes"][0], json!({"name": "data", "emptyDir": {"sizeLimit": "1Gi"}}));
 }
 
 #[test]

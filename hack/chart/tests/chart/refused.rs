@@ -191,6 +191,11 @@ fn values_that_would_be_unsafe_or_crash_are_rejected() {
             }),
             "operators.flightticket.provider.secretName: must name the Secret with the token for the booking server",
         ),
+        // The token would go over plain HTTP.
+        (
+            json!({"operators": {"flightticket": {"provider": {"caFile": "/ca.crt"}}}}),
+            "operators.flightticket.provider.caFile: must be empty unless provider.url is set: the operator itself issues",
+        ),
     ] {
         let refusal = refusal(&values);
         assert!(refusal.contains(says), "{values}: {refusal}");
@@ -257,6 +262,8 @@ fn values_that_only_look_contradictory_are_accepted() {
     for values in [
         json!({"operators": provider(json!({"url": url, "tokenFile": "/token"}))}),
         json!({"operators": provider(json!({"tokenFile": "/token"})), "bookingServer": {"enabled": false}}),
+        json!({"operators": provider(json!({"caFile": "/ca.crt"})), "bookingServer": {"enabled": false}}),
+        json!({"operators": provider(json!({"url": url, "caFile": "/ca.crt"}))}),
         json!({"operators": provider(json!({"url": url, "secretName": "token"})), "bookingServer": {"enabled": true}}),
         json!({"leaderElection": {"enabled": false, "renewDeadline": "1h"}}),
         json!({"leaderElection": {"leaseDuration": "1m", "renewDeadline": "59s500ms"}}),

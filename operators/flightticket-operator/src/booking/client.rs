@@ -162,7 +162,8 @@ impl Place {
         let outcome = client.send(request, authorization, now).await;
         metrics.seconds.with_label_values(&[request.op()]).observe(begun.elapsed().as_secs_f64());
         match &outcome {
-            Outcome::Unknown(Unknown { why, retry_after, answered: false }) => {
+            // Without the provider's words: while the circuit is open, all tickets of the namespace show this.
+            Outcome::Unknown(Unknown { why, retry_after, answered: false, .. }) => {
                 admission.lock().failed(namespace, why, *retry_after, Instant::now());
             }
             _ => admission.lock().succeeded(namespace),
@@ -233,7 +234,7 @@ fn bearer(token: &str) -> Result<HeaderValue, String> {
 }
 
 fn unknown(why: String, retry_after: Option<Duration>) -> Outcome {
-    Outcome::Unknown(Unknown { why, retry_after, answered: false })
+    Outcome::Unknown(Unknown { why, words: String::new(), retry_after, answered: false })
 }
 
 fn class(status: StatusCode) -> &'static str {

@@ -73,7 +73,8 @@ pub(crate) fn outcome(request: &Request, answer: &http::Response<Bytes>, now: Ti
         return match done(request, status, body) {
             Ok(outcome) => outcome,
             Err(problem) => Outcome::Unknown(Unknown {
-                why: format!("cannot read the answer with status {}: {}", status.as_u16(), plain(&problem)),
+                why: format!("cannot read the answer with status {}", status.as_u16()),
+                words: plain(&problem),
                 retry_after: None,
                 answered: true,
             }),
@@ -85,10 +86,10 @@ pub(crate) fn outcome(request: &Request, answer: &http::Response<Bytes>, now: Ti
         return Outcome::Refused(Refusal { why, code, detail, status: status.as_u16(), anonymous: false });
     }
     let words = [code, detail].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ");
-    let words = if words.is_empty() { String::new() } else { format!(": {words}") };
     let what = if status.is_redirection() { ", a redirect, which is not followed" } else { "" };
     Outcome::Unknown(Unknown {
-        why: format!("the answer is {}{what}{words}", status.as_u16()),
+        why: format!("the answer is {}{what}", status.as_u16()),
+        words,
         retry_after: retry_after(answer.headers(), now),
         answered: !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS,
     })

@@ -66,7 +66,8 @@ fn refused(why: Why) -> Outcome {
 }
 
 fn unknown() -> Outcome {
-    Outcome::Unknown(Unknown { why: "no answer".to_owned(), retry_after: None, answered: false })
+    let words = String::new();
+    Outcome::Unknown(Unknown { why: "no answer".to_owned(), words, retry_after: None, answered: false })
 }
 
 fn now() -> Timestamp {

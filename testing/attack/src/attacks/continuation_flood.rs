@@ -12,6 +12,7 @@ pub(super) const ATTACK: Attack = Attack {
     targets: WITH_HTTP2,
     attackers: 32,
     leaves_answers: false,
+    other_honest: None,
     once: |aim| once(aim).boxed(),
 };
 

@@ -14,6 +14,8 @@ pub(super) const ATTACK: Attack = Attack {
     targets: &[Target::Webhooks],
     attackers: 256,
     leaves_answers: false,
+    // Of medium size: the largest needs the memory of all others together.
+    other_honest: Some(|requests| requests.honest_post(&BODIES[1])),
     once: |aim| once(aim).boxed(),
 };
 

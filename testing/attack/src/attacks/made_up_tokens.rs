@@ -12,6 +12,7 @@ pub(super) const ATTACK: Attack = Attack {
     targets: WITH_HTTP2,
     attackers: 32,
     leaves_answers: false,
+    other_honest: None,
     once: |aim| once(aim).boxed(),
 };
 
@@ -24,7 +25,7 @@ async fn once(aim: Aim) -> Result<()> {
     let (answers, mut requests) = tokio::io::split(aim.connect_http2(&[]).await?);
     let asking = async {
         // With the default window, the answers would soon wait for the client, and so would its next requests.
-        requests.write_all(&frames::window(1 << 30)).await?;
+        requests.write_all(&frames::window(0, 1 << 30)).await?;
         for batch in 0..BATCHES {
             let first = batch * BATCH;
             let heads: Vec<u8> = (first..first + BATCH).flat_map(with_a_token).collect();

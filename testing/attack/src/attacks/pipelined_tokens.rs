@@ -12,6 +12,7 @@ pub(super) const ATTACK: Attack = Attack {
     targets: &[Target::MetricsProxy, Target::BuiltinMetrics],
     attackers: 256,
     leaves_answers: false,
+    other_honest: None,
     once: |aim| once(aim).boxed(),
 };
 

@@ -13,6 +13,7 @@ pub(super) const ATTACK: Attack = Attack {
     targets: WITH_BODIES,
     attackers: MANY,
     leaves_answers: false,
+    other_honest: None,
     once: |aim| once(aim).boxed(),
 };
 

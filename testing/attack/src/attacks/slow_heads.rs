@@ -10,9 +10,18 @@ use tokio::io::AsyncWriteExt;
 pub(super) const ATTACK: Attack = Attack {
     name: "slow-heads",
     about: "Holds connections whose heads never end",
-    targets: &Target::ALL,
+    targets: &[
+        Target::Webhooks,
+        Target::MetricsProxy,
+        Target::BookingServer,
+        Target::BuiltinMetrics,
+        Target::ManagerProbes,
+        Target::ProxyProbes,
+        Target::BookingProbes,
+    ],
     attackers: MANY,
     leaves_answers: false,
+    other_honest: None,
     once: |aim| once(aim).boxed(),
 };
 

@@ -1,7 +1,7 @@
 //! Sends nearly all of the longest first message of a TLS handshake, and never its end.
 
-use super::{Attack, MANY};
-use crate::{aim::Aim, target::Target};
+use super::{Attack, MANY, WITH_TLS};
+use crate::aim::Aim;
 use anyhow::Result;
 use futures::FutureExt as _;
 use tokio::io::AsyncWriteExt;
@@ -9,9 +9,10 @@ use tokio::io::AsyncWriteExt;
 pub(super) const ATTACK: Attack = Attack {
     name: "unfinished-handshakes",
     about: "Holds connections whose first message of TLS has 64 KiB and never ends",
-    targets: &Target::ALL,
+    targets: WITH_TLS,
     attackers: MANY,
     leaves_answers: false,
+    other_honest: None,
     once: |aim| once(aim).boxed(),
 };
 
@@ -21,7 +22,7 @@ const MESSAGE: usize = 65_520;
 const RECORD: usize = 16_384;
 
 async fn once(aim: Aim) -> Result<()> {
-    let mut stream = aim.tcp().await?;
+    let mut stream = aim.bare().await?;
     stream.write_all(&unfinished()).await?;
     aim.hold(stream).await;
     Ok(())

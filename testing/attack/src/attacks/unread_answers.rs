@@ -12,6 +12,7 @@ pub(super) const ATTACK: Attack = Attack {
     targets: &[Target::Webhooks],
     attackers: 64,
     leaves_answers: true,
+    other_honest: None,
     once: |aim| once(aim).boxed(),
 };
 

@@ -245,8 +245,8 @@ fn fuzz_provider_answers() {
                         assert!(is_plain(&code) && is_plain(&detail));
                         assert!((400..500).contains(&status), "a refusal with status {status}");
                     }
-                    Outcome::Unknown(Unknown { why, retry_after, .. }) => {
-                        assert!(is_plain(&why), "{why:?}");
+                    Outcome::Unknown(Unknown { why, words, retry_after, .. }) => {
+                        assert!(is_plain(&why) && is_plain(&words), "{why:?} {words:?}");
                         assert!(retry_after.is_none_or(|wait| wait <= LONGEST_PAUSE), "{retry_after:?}");
                     }
                 }

@@ -1,6 +1,9 @@
 //! Tickets that name a booking of another object, or one that does not exist.
 
+use bytes::Bytes;
+
 use super::*;
+use crate::booking::wire;
 
 /// A ticket that names a booking of another object, and wants to take it over.
 fn adopting() -> FlightTicket {
@@ -95,6 +98,40 @@ fn forbidden_request_shows_the_words_of_the_provider_only_for_an_own_booking() {
             format!("The provider forbids the operation {op} for this ticket: {words}; trying again every 5m");
         assert_eq!((&shown, poll.wait()), (&message, Wait::Forbidden));
         assert_eq!(poll.events, [Event::warning("BookingForbidden", message)]);
+    }
+}
+
+/// The same for answers that decide nothing: to an error of the server, to a code that the API lacks, and about another booking.
+#[test]
+fn answer_that_is_not_understood_shows_the_words_of_the_provider_only_for_an_own_booking() {
+    let named = json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}});
+    let observed = json!({"metadata": named["metadata"], "spec": {"managementPolicy": "Observe"}});
+    let problem = json!({"code": "OTHER", "detail": "words"});
+    let other =
+        json!({"id": "words", "reference": "a", "from": "a", "to": "b", "number": 1, "state": "a", "version": 1});
+    let so_far = SoFar { failures: TELLING, ..SoFar::default() };
+    for (status, body, why, words) in [
+        (409_u16, &problem, "the answer is 409", ": OTHER: words"),
+        (500, &problem, "the answer is 500", ": OTHER: words"),
+        (200, &other, "cannot read the answer with status 200", ": it describes booking words"),
+    ] {
+        let answered = || {
+            let body = Bytes::from(body.to_string());
+            let answer = http::Response::builder().status(status).body(body).expect("an answer");
+            wire::outcome(&Request::Get { id: "BK-1".to_owned() }, &answer, now())
+        };
+        for (ticket, answers, op, words) in [
+            (booked(), vec![answered()], "get", words),
+            (samples::with(&named), vec![answered()], "get", ""),
+            (samples::with(&observed), vec![answered()], "get", ""),
+            (adopting(), vec![of_another(State::Confirmed, Some("default")), answered()], "adopt", ""),
+        ] {
+            let poll = poll_after(&ticket, so_far, answers);
+            let External { ready, synced, .. } = poll.update.external();
+            let message = format!("{op}: {why}{words}");
+            assert_eq!((&ready.message, &synced.message), (&message, &message));
+            assert!(poll.events.iter().all(|event| !format!("{event:?}").contains("words") || !words.is_empty()));
+        }
     }
 }
 
