@@ -276,7 +276,7 @@ mod tests {
     #[tokio::test]
     async fn request_for_a_name_that_would_change_the_url_does_not_reach_the_api_server() {
         let model = Model::new();
-        let secrets = Requests::of::<Secret>(model.client(), "tester", Leading::default());
+        let secrets = Requests::of::<Secret>(model.client(), "tester", Term::default());
         for name in ["../../other/secrets/x", "a/../../../other/secrets/x", ".."] {
             let key = ObjectKey::new("default", name);
             let answers = [

@@ -76,13 +76,8 @@ pub async fn prepare(
             };
             let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::MAX);
             let policy = Policy { purpose: "webhooks", names: names(&endpoint), lifetime };
-            let trust = Trust {
-                client: client.clone(),
-                endpoint,
-                configuration,
-                webhooks: own.clone(),
-                before: Vec::new(),
-            };
+            let trust =
+                Trust { client: client.clone(), endpoint, configuration, webhooks: own.clone(), before: Vec::new() };
             Source::Own(Box::new(CertificateManager::new(store, policy, trust, random)))
         }
     };

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Misses in a row after which the kubelet acts, by default.
 const MISSES: usize = 3;
 /// How long a program may take until all its probes pass.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 
 /// The probes of a container, by its name in the chart: the paths, and whether it serves them with TLS.
 const OF_CONTAINERS: [(&str, &[&str], bool); 3] = [

@@ -254,7 +254,8 @@ async fn serve_webhooks(folder: &Path) -> Result<()> {
     let (address, _) = free_addresses()?;
     let plan = Plan::Folder { address, folder: PathBuf::from(folder), endpoint: None };
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse()?))?;
-    let (server, _) = webhooks::prepare(plan, hooks(), &client, Arc::new(Silent), fastrand::Rng::new()).await?;
+    let (server, _) =
+        webhooks::prepare(plan, hooks(), Vec::new(), &client, Arc::new(Silent), fastrand::Rng::new()).await?;
     announce(address, None);
     server.run(CancellationToken::new()).await;
     Ok(())

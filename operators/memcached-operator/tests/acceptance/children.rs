@@ -382,14 +382,11 @@ async fn schema_rejects_invalid_names_and_specs() {
     }
     for (spec, says) in [
         (json!({"size": 65}), "spec.size"),
-        (
-            json!({"image": "memcached: 1.6"}),
-            r#"spec.image: Invalid value: "memcached: 1.6": image must not contain blanks"#,
-        ),
-        (
-            json!({"metrics": {"image": " exporter"}}),
-            r#"spec.metrics.image: Invalid value: " exporter": image must not"#,
-        ),
+        // Kubernetes 1.31 shows the type of the value in place of the value.
+        (json!({"image": "memcached: 1.6"}), ": image must not contain blanks"),
+        (json!({"image": "memcached: 1.6"}), "spec.image: Invalid value: \""),
+        (json!({"metrics": {"image": " exporter"}}), ": image must not"),
+        (json!({"metrics": {"image": " exporter"}}), "spec.metrics.image: Invalid value: \""),
         (json!({"config": {"maxItemSizeKiB": 600}}), "maxItemSizeKiB"),
         (
             json!({"config": {"maxItemSizeKiB": 65536, "memoryMB": 64}}),

@@ -227,7 +227,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         key: &ObjectKey,
         answer: &str,
     ) -> Result<Arc<Live<C::View>>, Error> {
-        self.decode::<C>(requests, key, answer, |decoded| {
+        Self::decode::<C>(requests, key, answer, |decoded| {
             self.informer::<C>().observe(decoded, self.writer());
         })
     }
@@ -240,13 +240,12 @@ impl<K: Primary, S: Shared> Context<K, S> {
         key: &ObjectKey,
         answer: &str,
     ) -> Result<Arc<Live<C::View>>, Error> {
-        self.decode::<C>(requests, key, answer, |decoded| {
+        Self::decode::<C>(requests, key, answer, |decoded| {
             self.informer::<C>().observe_read(decoded, self.writer());
         })
     }
 
     fn decode<C: Viewed>(
-        &self,
         requests: &Requests,
         key: &ObjectKey,
         answer: &str,
