@@ -4,10 +4,12 @@
 # The URL at which the API server calls the webhooks of `make run`.
 WEBHOOK_URL ?= https://127.0.0.1:9443
 export ENABLE_WEBHOOKS ?= true
-# The image that docker-build, docker-push, deploy, dist and image use.
+# The image that docker-build, docker-push, deploy, dist, image and package use.
 IMG ?= localhost/operators/controller-manager:dev
 # Set to false to deploy no booking server beside the operators.
 BOOKING_SERVER ?= true
+# What a release needs, for its error messages.
+RELEASE = make release VERSION=1.2.3 REGISTRY=ghcr.io/team KEY=cosign.key
 CRDS = $(wildcard charts/operators/files/*/crd-*.yaml)
 VALUES = --image $(IMG) $(if $(filter false,$(BOOKING_SERVER)),--set bookingServer.enabled=false)
 
@@ -94,14 +96,15 @@ dist: ## Write plain manifests for kubectl into dist: install.yaml, and the same
 	cargo xtask chart dist $(VALUES)
 
 .PHONY: package
-package: ## Package the chart into dist; VERSION=1.2.3
-	cargo xtask chart package --version $(or $(VERSION),$(error VERSION is missing: make package VERSION=1.2.3))
+package: ## Package the chart alone into dist, for an image in a registry; VERSION=1.2.3 IMG=name:tag
+	cargo xtask chart package --version $(or $(VERSION),$(error VERSION is missing: make package VERSION=1.2.3 IMG=name:tag)) --image $(IMG)
 
 .PHONY: release
 release: ## Release a version: image, chart, manifests, signed; VERSION=1.2.3 REGISTRY=ghcr.io/team KEY=cosign.key, DRY_RUN=true, PLATFORMS=linux/amd64
-	cargo xtask release --version $(or $(VERSION),$(error VERSION is missing: make release VERSION=1.2.3 REGISTRY=ghcr.io/team)) \
-	  --registry $(or $(REGISTRY),$(error REGISTRY is missing: make release VERSION=1.2.3 REGISTRY=ghcr.io/team)) \
-	  $(if $(KEY),--key $(KEY)) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(DRY_RUN),--dry-run)
+	cargo xtask release --version $(or $(VERSION),$(error VERSION is missing: $(RELEASE))) \
+	  --registry $(or $(REGISTRY),$(error REGISTRY is missing: $(RELEASE))) \
+	  --key $(or $(KEY),$(error KEY is missing: $(RELEASE); `cosign generate-key-pair` makes a key)) \
+	  $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(DRY_RUN),--dry-run)
 
 ##@ On the cluster of your kubeconfig
 

@@ -1,5 +1,7 @@
 //! The way from the chart and the image of an early commit to the present ones, and back.
 
+use std::fs;
+
 use chart::helm::Version;
 use cluster::or_skip;
 use installation::first_release;
@@ -32,10 +34,24 @@ fn startup_probe(world: &World) -> Value {
     deployment["spec"]["template"]["spec"]["containers"][0]["startupProbe"]["failureThreshold"].clone()
 }
 
+/// Runs `kubectl ARGUMENTS` until the API server accepts it. The early chart has no `minReadySeconds`. So when Helm has waited for its
+/// pod, the node may not know yet where the webhooks are, and the API server refuses writes to their kinds.
+fn accepted(world: &World, arguments: &[&str]) {
+    let mut refused = String::new();
+    world.until(&format!("the API server accepts kubectl {arguments:?}"), |world| {
+        let Err(error) = world.try_kubectl(arguments) else { return true };
+        if error != refused {
+            eprintln!("kubectl {arguments:?}: {error}");
+            refused = error;
+        }
+        false
+    });
+}
+
 /// The operators that run now carry out a change.
 fn resize(world: &World, size: u8) {
     let resize = format!(r#"{{"spec": {{"size": {size}}}}}"#);
-    world.kubectl(&["patch", MEMCACHED, "--type=merge", "--patch", &resize]);
+    accepted(world, &["patch", MEMCACHED, "--type=merge", "--patch", &resize]);
     world.until("the operators carry out a change", |world| {
         world.get(&["deployment", "memcached-sample"])["status"]["readyReplicas"] == size
     });
@@ -54,7 +70,9 @@ fn first_release_is_upgraded_to_this_one_and_back_without_a_loss() {
     let image = format!("image.repository={repository},image.digest={digest}");
     world.try_upgrade(&first, &["--set", &image]).unwrap();
     for sample in samples() {
-        world.apply(sample);
+        let file = folder.path().join("sample.yaml");
+        fs::write(&file, sample).unwrap();
+        accepted(&world, &["apply", "--server-side", "--filename", file.to_str().unwrap()]);
     }
     all_ready(&world);
     let objects = uids(&world);
@@ -64,7 +82,7 @@ fn first_release_is_upgraded_to_this_one_and_back_without_a_loss() {
     world.tested();
     assert_eq!(uids(&world), objects, "the upgrade replaced objects or children");
     for (object, field, _) in NEWER {
-        world.kubectl(&["patch", object, "--type=merge", "--patch", field]);
+        accepted(&world, &["patch", object, "--type=merge", "--patch", field]);
     }
     all_ready(&world);
     let newer = newer_fields(&world);

@@ -1,6 +1,6 @@
 //! Everything that a release consists of, on this machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -11,6 +11,7 @@ use chart::helm::Helm;
 use chart::plain;
 use images::image::MANIFEST;
 use images::sbom::{self, Component};
+use images::tools::Tool;
 use images::{Digest, Platform, Store};
 use serde_json::json;
 
@@ -32,6 +33,8 @@ pub struct Image {
     pub digest: Digest,
     /// The crates in its programs.
     pub components: Vec<Component>,
+    /// The tools that made its programs.
+    pub tools: Vec<Tool>,
 }
 
 /// What a release consists of.
@@ -95,7 +98,8 @@ impl Artifacts {
             published.into_iter().map(|(name, digest)| Subject { name: name.to_string(), digest }).collect();
         subjects
             .extend(files.iter().map(|(name, content)| Subject { name: name.clone(), digest: Digest::of(content) }));
-        let provenance = Statement::provenance(&subjects, plan, ready)?;
+        let tools: BTreeSet<&Tool> = images.iter().flat_map(|image| &image.tools).collect(); // platforms share some
+        let provenance = Statement::provenance(&subjects, plan, ready, &tools)?;
         files.insert("provenance.json".to_owned(), provenance.content.clone());
         files.insert(CHECKSUMS.to_owned(), checksums(&files).into());
         files.iter().try_for_each(|(name, content)| write(&plan.output.join(name), content))?;

@@ -30,11 +30,13 @@ pub struct Package {
 /// Packages the chart of this commit.
 pub fn package(helm: &Helm, plan: &Plan, ready: &Ready, index: &Digest) -> Result<Package> {
     let folder = tempfile::tempdir()?;
-    // Not the files of the folder: git ignores some, which would come along.
-    let committed = git::git(&plan.checkout, &["archive", "--format=tar", &ready.commit, CHART])?;
+    // Not the files of the folder: git ignores some, which would come along. A user's git may write other ends of lines.
+    let same_lines = ["-c", "core.autocrlf=false", "-c", "core.eol=lf"];
+    let archive: [&str; 4] = ["archive", "--format=tar", &ready.commit, CHART];
+    let committed = git::git(&plan.checkout, &[&same_lines[..], &archive[..]].concat())?;
     tar::Archive::new(committed.as_slice()).unpack(folder.path()).context("could not unpack the chart")?;
     let source = folder.path().join(CHART);
-    name_image(&source, &plan.image(), index)?;
+    name_image(&source, &plan.image(), &Selector::Digest(index))?;
     let description = source.join("Chart.yaml");
     let chart = fs::read_to_string(&description).context("the chart has no Chart.yaml")?;
     fs::write(&description, hub::annotated(&chart, plan, &ready.notes, index)?)?;
@@ -46,43 +48,62 @@ pub fn package(helm: &Helm, plan: &Plan, ready: &Ready, index: &Digest) -> Resul
     normalized(&fs::read(&file).with_context(|| format!("could not read {}", file.display()))?)
 }
 
-/// Writes the image into the chart's defaults, and everywhere where the package repeats them.
-fn name_image(chart: &Path, image: &Repository, index: &Digest) -> Result<()> {
+/// What selects the image in its repository.
+#[derive(Clone, Copy, Debug)]
+pub enum Selector<'a> {
+    /// A tag, which can move to another image.
+    Tag(&'a str),
+    /// The digest of the image or of its index.
+    Digest(&'a Digest),
+}
+
+impl Selector<'_> {
+    /// The value of the chart, and what it gets.
+    fn value(&self) -> (&'static str, String) {
+        match self {
+            Self::Tag(tag) => ("tag", (*tag).to_owned()),
+            Self::Digest(digest) => ("digest", digest.to_string()),
+        }
+    }
+}
+
+/// Writes the image into the defaults of the chart in this folder, and everywhere where the package repeats them.
+pub fn name_image(chart: &Path, image: &Repository, selector: &Selector<'_>) -> Result<()> {
     let read = |name: &str| fs::read_to_string(chart.join(name)).with_context(|| format!("the chart has no {name}"));
     let values = read("values.yaml")?;
     let parsed: Value = serde_saphyr::from_str(&values).context("values.yaml")?;
     let old = parsed["image"]["repository"].as_str().context("values.yaml has no image.repository")?;
-    let (new, digest) = (image.to_string(), index.to_string());
-    let values = with_digest(&values.replace(old, &new), &digest);
+    let (new, (key, selected)) = (image.to_string(), selector.value());
+    let values = with_value(&values.replace(old, &new), key, &selected);
     let parsed: Value = serde_saphyr::from_str(&values).context("values.yaml")?;
     ensure!(
-        parsed["image"]["repository"] == new && parsed["image"]["digest"] == digest,
-        "values.yaml has another form than expected: it cannot name {new}@{digest}"
+        parsed["image"]["repository"] == new && parsed["image"][key] == selected,
+        "values.yaml has another form than expected: it cannot name {new} with the {key} {selected}"
     );
     fs::write(chart.join("values.yaml"), values)?;
     // By this file, the templates tell the default from a user's repository.
     fs::write(chart.join("files/images.yaml"), read("files/images.yaml")?.replace(old, &new))?;
     // By this one, they restore what a user's null has removed.
     let mut defaults: Value = serde_saphyr::from_str(&read("files/defaults.yaml")?).context("files/defaults.yaml")?;
-    let default = defaults.pointer_mut("/values/image/digest").context("files/defaults.yaml has no image.digest")?;
-    *default = digest.clone().into();
+    let default = defaults.pointer_mut(&format!("/values/image/{key}"));
+    *default.with_context(|| format!("files/defaults.yaml has no image.{key}"))? = selected.clone().into();
     fs::write(chart.join("files/defaults.yaml"), serde_json::to_string_pretty(&defaults)?)?; // JSON is YAML
-    let row = |digest: &str| format!("| `image.digest` | `\"{digest}\"` |");
-    let readme = read("README.md")?.replace(old, &new).replace(&row(""), &row(&digest));
+    let row = |value: &str| format!("| `image.{key}` | `\"{value}\"` |");
+    let readme = read("README.md")?.replace(old, &new).replace(&row(""), &row(&selected));
     fs::write(chart.join("README.md"), readme)?;
     Ok(())
 }
 
-/// The values with this digest of the image. Other images have digests too.
-fn with_digest(values: &str, digest: &str) -> String {
-    let mut of_image = false;
-    let mut text = String::with_capacity(values.len() + digest.len());
+/// The values with this tag or digest of the image. Other images have tags and digests too.
+fn with_value(values: &str, key: &str, value: &str) -> String {
+    let (mut of_image, empty) = (false, format!("  {key}: \"\""));
+    let mut text = String::with_capacity(values.len() + value.len());
     for line in values.lines() {
         if !line.starts_with([' ', '#']) {
             of_image = line == "image:";
         }
-        if of_image && line == "  digest: \"\"" {
-            text.extend(["  digest: \"", digest, "\"\n"]);
+        if of_image && line == empty {
+            text.extend(["  ", key, ": \"", value, "\"\n"]);
         } else {
             text.extend([line, "\n"]);
         }
@@ -119,9 +140,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_digest_of_the_image_is_set() {
-        let values = "a:\n  digest: \"\"\n\nimage:\n  # Digest.\n  digest: \"\"\n  tag: \"\"\n\nb:\n  image:\n    digest: \"\"\n";
-        let expected = "a:\n  digest: \"\"\n\nimage:\n  # Digest.\n  digest: \"sha256:0\"\n  tag: \"\"\n\nb:\n  image:\n    digest: \"\"\n";
-        assert_eq!(with_digest(values, "sha256:0"), expected);
+    fn only_the_digest_or_the_tag_of_the_image_is_set() {
+        let values = |digest: &str, tag: &str| {
+            let of_image = format!("image:\n  # Digest.\n  digest: \"{digest}\"\n  tag: \"{tag}\"\n");
+            format!("a:\n  digest: \"\"\n  tag: \"\"\n\n{of_image}\nb:\n  image:\n    digest: \"\"\n    tag: \"\"\n")
+        };
+        assert_eq!(with_value(&values("", ""), "digest", "sha256:0"), values("sha256:0", ""));
+        assert_eq!(with_value(&values("", ""), "tag", "1.2.3"), values("", "1.2.3"));
     }
 }

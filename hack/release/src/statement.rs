@@ -1,9 +1,12 @@
 //! What a release says about its image and its chart, in the form of in-toto: that they are ours, and how they came to be. With a
 //! signature, others can believe it.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use bytes::Bytes;
 use images::Digest;
+use images::tools::Tool;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -53,14 +56,14 @@ impl Statement {
         Self::new(SIGNED, subject, vec![json!({"digest": {"sha256": subject.hex()}})], json!({}))
     }
 
-    /// How these came to be. The first one is the one that [`Self::subject`] names.
-    pub fn provenance(subjects: &[Subject], plan: &Plan, ready: &Ready) -> Result<Self> {
+    /// How these came to be, and with which tools. The first one is the one that [`Self::subject`] names.
+    pub fn provenance(subjects: &[Subject], plan: &Plan, ready: &Ready, tools: &BTreeSet<&Tool>) -> Result<Self> {
         let named = |subject: &Subject| json!({"name": subject.name, "digest": {"sha256": subject.digest.hex()}});
         Self::new(
             PROVENANCE,
             &subjects[0].digest,
             subjects.iter().map(named).collect(),
-            plan.builder.predicate(plan, ready),
+            plan.builder.predicate(plan, ready, tools),
         )
     }
 
@@ -118,7 +121,7 @@ impl Builder {
         self.source.as_deref()?.strip_prefix("git+")
     }
 
-    fn predicate(&self, plan: &Plan, ready: &Ready) -> Value {
+    fn predicate(&self, plan: &Plan, ready: &Ready, tools: &BTreeSet<&Tool>) -> Value {
         let platforms: Vec<_> = plan.platforms.iter().map(ToString::to_string).collect();
         let mut source = json!({"name": "source", "digest": {"gitCommit": ready.commit}});
         let mut details = json!({"builder": {"id": self.id}});
@@ -128,6 +131,9 @@ impl Builder {
         if let Some(run) = &self.run {
             details["metadata"] = json!({"invocationId": run});
         }
+        let lock = json!({"name": "Cargo.lock", "digest": {"sha256": ready.lock.hex()}});
+        let tools = tools.iter().map(|tool| json!({"name": tool.name, "uri": tool.uri}));
+        let dependencies: Vec<_> = [source, lock].into_iter().chain(tools).collect();
         json!({
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
@@ -137,7 +143,7 @@ impl Builder {
                     "platforms": platforms,
                     "profile": plan.profile,
                 },
-                "resolvedDependencies": [source, {"name": "Cargo.lock", "digest": {"sha256": ready.lock.hex()}}],
+                "resolvedDependencies": dependencies,
             },
             "runDetails": details,
         })

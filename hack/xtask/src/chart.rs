@@ -1,13 +1,14 @@
 //! `cargo xtask chart`: installs, packages and renders the Helm chart, with the version of Helm that `hack/tools` pins.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use chart::helm::{Helm, Version};
+use chart::helm::{Helm, Version, succeeded};
 use chart::{NAMESPACE, RELEASE, folder, plain};
 use images::Reference;
+use release::package::{Selector, name_image};
 use serde_json::{Value, json};
 
 use crate::workspace;
@@ -36,9 +37,12 @@ enum Task {
         #[arg(long, default_value = "dist", value_name = "FOLDER")]
         output: PathBuf,
     },
-    /// Package the chart as a release
+    /// Package the chart alone, for an image that is in a registry already
     Package {
-        /// The version of the chart and of the image
+        /// The operators' image, with its tag, which clusters can pull
+        #[arg(long)]
+        image: Reference,
+        /// The version of the chart
         #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
         version: String,
         /// The folder for the package
@@ -80,11 +84,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
             shown(helm.command().args(["uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", "--wait"]))
         }
         Task::Dist { values, output } => dist(&helm, &values, &workspace::root().join(output)),
-        Task::Package { version, output, arguments } => {
-            let output = workspace::root().join(output);
-            let mut command = helm.command();
-            command.arg("package").arg(folder()).args(["--version", &version, "--app-version", &version]);
-            shown(command.arg("--destination").arg(output).args(arguments))
+        Task::Package { image, version, output, arguments } => {
+            package(&helm, &image, &version, &workspace::root().join(output), &arguments)
         }
     }
 }
@@ -109,9 +110,49 @@ fn dist(helm: &Helm, values: &Values, output: &PathBuf) -> Result<()> {
     Ok(())
 }
 
+/// Packages a copy of the chart that names this image. The chart in the checkout names an image that only this machine has.
+fn package(helm: &Helm, image: &Reference, version: &str, output: &Path, arguments: &[String]) -> Result<()> {
+    ensure!(
+        image.repository.registry != "localhost",
+        "no cluster can pull {image}, which only this machine has: push an image to a registry, and name it with --image \
+         (`make package VERSION=1.2.3 IMG=name:tag`)"
+    );
+    let copy = tempfile::tempdir().context("could not make a folder for the chart")?;
+    let chart = copy.path().join("operators");
+    let mut cp = workspace::command("cp");
+    succeeded(cp.arg("--recursive").arg(folder()).arg(&chart)).context("could not copy the chart")?;
+    name_image(&chart, &image.repository, &Selector::Tag(&image.tag))?;
+    let mut command = helm.command();
+    command.arg("package").arg(chart).args(["--version", version, "--app-version", version]);
+    shown(command.arg("--destination").arg(output).args(arguments))
+}
+
 /// Runs the command; its output goes to the terminal.
 fn shown(command: &mut Command) -> Result<()> {
     let status = command.status().context("could not run Helm")?;
     ensure!(status.success(), "Helm failed, see above");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packaged_chart_names_the_image_that_clusters_pull() {
+        let (helm, folder) = (Helm::of(Version::Four).unwrap(), tempfile::tempdir().unwrap());
+        let image = Reference::parse("registry.example.com:5000/team/app:v2").unwrap();
+        package(&helm, &image, "1.2.3", folder.path(), &[]).unwrap();
+        let rendered = helm.template_of(&folder.path().join("operators-1.2.3.tgz"), &json!({}), &[]).unwrap();
+        assert!(rendered.text.contains("image: \"registry.example.com:5000/team/app:v2\"\n"), "{}", rendered.text);
+        assert!(!rendered.text.contains("localhost/"), "{}", rendered.text);
+    }
+
+    #[test]
+    fn image_that_only_this_machine_has_is_not_packaged() {
+        let (helm, folder) = (Helm::of(Version::Four).unwrap(), tempfile::tempdir().unwrap());
+        let image = Reference::parse(images::operator::DEFAULT_TAG).unwrap(); // that of a `make package` without IMG
+        let error = package(&helm, &image, "1.2.3", folder.path(), &[]).unwrap_err().to_string();
+        assert!(error.contains("no cluster can pull") && error.contains("--image"), "{error}");
+    }
 }

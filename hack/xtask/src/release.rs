@@ -8,10 +8,10 @@ pub(crate) mod reproduce;
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use chart::helm::{Helm, Version};
 use images::operator::Variant;
-use images::{Platform, Reference, Store, default_store, operator};
+use images::{Platform, Reference, Store, default_store, operator, settings};
 use release::artifacts::Summary;
 use release::cosign::{Identity, Signer};
 use release::statement::Builder;
@@ -116,8 +116,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let ready = check(&plan)?;
     println!("  commit     {}", ready.commit);
     println!("  kinds      {}", compatible(&plan, &ready)?);
+    let lacks = |platform| operator::lacks(platform, &plan.checkout);
+    check_machine(&plan.platforms, lacks, settings::of_cargo(&plan.checkout)?)?;
     if dry_run {
-        println!("this was a dry run: the checkout is ready, and nothing was built or pushed");
+        println!("this was a dry run: the checkout and this machine are ready, and nothing was built or pushed");
         return Ok(());
     }
     match target {
@@ -130,6 +132,19 @@ pub(crate) fn run(args: Args) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Checks that this machine has what the builds for all platforms need, and no settings that would change the programs. The first
+/// build takes long, so this comes before it. All problems are reported together.
+fn check_machine(
+    platforms: &[Platform],
+    lacks: impl Fn(Platform) -> Result<Option<String>>,
+    settings: Vec<String>,
+) -> Result<()> {
+    let lacking = platforms.iter().filter_map(|platform| lacks(*platform).transpose());
+    let problems = lacking.chain(settings.into_iter().map(Ok)).collect::<Result<Vec<_>>>()?;
+    ensure!(problems.is_empty(), "this machine is not ready for the release:\n- {}", problems.join("\n- "));
+    Ok(())
 }
 
 fn to_registry(plan: &Plan, ready: &Ready, identity: Option<Identity>, access: registry::Access) -> Result<()> {
@@ -161,22 +176,64 @@ fn assemble(plan: &Plan, ready: &Ready, store: &Store) -> Result<Artifacts> {
     Artifacts::assemble(plan, ready, images, &plugins, store, &helm)
 }
 
-fn variant<'a>(platform: Platform, plan: &'a Plan, ready: &'a Ready) -> Variant<'a> {
-    Variant { platform, profile: &plan.profile, commit: Some(&ready.commit) }
+/// `version` is that of the plan, as text.
+fn variant<'a>(platform: Platform, plan: &'a Plan, ready: &'a Ready, version: &'a str) -> Variant<'a> {
+    Variant { platform, profile: &plan.profile, version, commit: Some(&ready.commit) }
 }
 
 fn build(platform: Platform, plan: &Plan, ready: &Ready, store: &Store) -> Result<Image> {
-    let tag = format!("{}-{}", plan.version, platform.architecture());
-    let name = Reference::parse(operator::DEFAULT_TAG)?.with_tag(&tag);
+    let version = plan.version.to_string();
+    let name = Reference::parse(operator::DEFAULT_TAG)?.with_tag(&format!("{version}-{}", platform.architecture()));
     eprintln!("building the image of {platform}");
-    let built = operator::build_variant(variant(platform, plan, ready), &plan.checkout, store, &name)?;
+    let built = operator::build_variant(variant(platform, plan, ready, &version), &plan.checkout, store, &name)?;
     let components = operator::components(&plan.checkout, platform)?;
-    Ok(Image { platform, digest: built.digest, components })
+    let tools = operator::tools(&components, platform)?;
+    Ok(Image { platform, digest: built.digest, components, tools })
 }
 
 fn build_plugin(platform: Platform, plan: &Plan, ready: &Ready) -> Result<Plugin> {
     eprintln!("building the plugin of kubectl for {platform}");
-    let file = operator::build_plugin(variant(platform, plan, ready), &plan.checkout)?;
+    let version = plan.version.to_string();
+    let file = operator::build_plugin(variant(platform, plan, ready, &version), &plan.checkout)?;
     let program = fs::read(&file).with_context(|| format!("could not read {}", file.display()))?;
     Ok(Plugin { platform, program: program.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use chart::helm::succeeded;
+
+    use super::*;
+
+    #[test]
+    fn what_the_machine_lacks_for_any_platform_is_found_before_the_first_build() {
+        let lacks =
+            |platform: Platform| Ok((platform == Platform::Arm64).then(|| "its compiler is missing".to_owned()));
+        check_machine(&[Platform::Amd64], lacks, Vec::new()).unwrap();
+        let setting = "a file sets `profile`".to_owned();
+        let error = check_machine(&Platform::ALL, lacks, vec![setting]).unwrap_err().to_string();
+        assert!(error.ends_with(":\n- its compiler is missing\n- a file sets `profile`"), "{error}");
+        let failed = check_machine(&Platform::ALL, |_| bail!("could not run rustc"), Vec::new());
+        assert_eq!(failed.unwrap_err().to_string(), "could not run rustc");
+    }
+
+    #[test]
+    fn make_names_what_a_release_lacks() {
+        let make = |variables: &[&str]| {
+            let mut make = workspace::command("make");
+            // Those of a `make test`, which may have started this.
+            for name in ["MAKEFLAGS", "MAKEOVERRIDES", "VERSION", "REGISTRY", "KEY"] {
+                make.env_remove(name);
+            }
+            succeeded(make.args(["--dry-run", "release"]).args(variables))
+        };
+        let (version, registry, key) = ("VERSION=1.2.3", "REGISTRY=ghcr.io/team", "KEY=cosign.key");
+        let printed = make(&[version, registry, key]).unwrap();
+        assert!(printed.contains("--registry ghcr.io/team") && printed.contains("--key cosign.key"), "{printed}");
+        for (given, lacks) in [([registry, key], "VERSION"), ([version, key], "REGISTRY"), ([version, registry], "KEY")]
+        {
+            let error = make(&given).unwrap_err().to_string();
+            assert!(error.contains(&format!("{lacks} is missing: make release VERSION=")), "{error}");
+        }
+    }
 }

@@ -119,6 +119,35 @@ mod tests {
         }
     }
 
+    /// A tag can name any commit.
+    #[test]
+    fn nothing_is_pushed_before_ci_has_passed() {
+        let text = std::fs::read_to_string(workspace::root().join(FOLDER).join("release.yaml")).unwrap();
+        let parsed: Value = serde_saphyr::from_str(&text).unwrap();
+        let jobs = parsed["jobs"].as_object().unwrap();
+        let needs = |job: &Value| -> Vec<String> {
+            match &job["needs"] {
+                Value::String(one) => vec![one.clone()],
+                all => all.as_array().into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
+            }
+        };
+        let waits =
+            |job: &Value| needs(job).iter().any(|it| it == "passed" || needs(&jobs[it]).contains(&"passed".to_owned()));
+        let writes = |job: &Value| {
+            let rights = job["permissions"].as_object();
+            rights.is_some_and(|rights| rights.values().any(|right| right == "write"))
+        };
+        let writing: Vec<_> = jobs.iter().filter(|(_, job)| writes(job)).collect();
+        assert!(writing.len() >= 2, "{writing:?}");
+        for (name, job) in writing {
+            assert!(waits(job), "{name} does not wait for CI");
+        }
+        let steps = jobs["passed"]["steps"].to_string();
+        for word in ["--workflow ci.yaml", "--branch main", "--event push", "$GITHUB_SHA", "exit 1"] {
+            assert!(steps.contains(word), "{word}: {steps}");
+        }
+    }
+
     #[test]
     fn commands_of_steps_exist() {
         let makefile = File { path: "Makefile".to_owned(), text: ".PHONY: demo\ndemo: ## Try\n\ttrue\n".to_owned() };

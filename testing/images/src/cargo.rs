@@ -1,12 +1,24 @@
-//! Runs cargo from a program that cargo itself has started.
+//! Runs cargo, and the compiler that it calls, from a program that cargo itself has started.
 
+use std::path::Path;
 use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
 
 /// A command that runs `cargo`, see [`hide_the_caller`].
 pub fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     hide_the_caller(&mut cargo);
     cargo
+}
+
+/// What the compiler of Rust answers to these arguments.
+pub(crate) fn rustc(workspace: &Path, arguments: &[&str]) -> Result<String> {
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    // In this folder, rustup takes the compiler that is pinned there.
+    let output = rustc.args(arguments).current_dir(workspace).output().context("could not run rustc")?;
+    ensure!(output.status.success(), "rustc: {}", String::from_utf8_lossy(&output.stderr).trim_end());
+    String::from_utf8(output.stdout).context("the output of rustc is not UTF-8")
 }
 
 /// Hides the variables in which the outer cargo describes the package of this program. Needed for each command that may run cargo,

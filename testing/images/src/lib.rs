@@ -3,8 +3,8 @@
 //! Reading order: [`layer`] packs files; [`image`] adds a configuration and a manifest to a layer; [`store`] keeps images in a
 //! folder; [`registry`] serves that folder. [`fixtures`] lists the images of samples and tests, and builds them from this
 //! repository's Go sources and from Debian's packages ([`debian`], [`closure`]). [`operator`] builds the image of the product,
-//! `folders` makes its programs the same in each folder, `elf` checks that they need no libraries, and [`sbom`] lists what is linked
-//! into them.
+//! `folders` and [`settings`] make its programs the same in each folder and for each user, `elf` checks that they need no libraries,
+//! [`sbom`] lists what is linked into them, and [`tools`] what has compiled them.
 #![deny(missing_docs)]
 
 mod cargo;
@@ -23,7 +23,9 @@ mod platform;
 pub mod reference;
 pub mod registry;
 pub mod sbom;
+pub mod settings;
 pub mod store;
+pub mod tools;
 
 pub use cargo::{cargo, hide_the_caller};
 pub use digest::Digest;

@@ -8,8 +8,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::cargo::rustc;
 use crate::folders::Folders;
-use crate::{Compression, Digest, ImageSpec, Layer, Platform, Reference, Store, closure, elf, sbom};
+use crate::tools::{self, Tool};
+use crate::{Compression, Digest, ImageSpec, Layer, Platform, Reference, Store, closure, elf, sbom, settings};
 
 /// The default name of the image. The registry `localhost` ensures that no node pulls the image from the internet.
 pub const DEFAULT_TAG: &str = "localhost/operators/controller-manager:dev";
@@ -32,6 +34,9 @@ const KUBERNETES: &str = "1.36";
 /// with each such block, and keeps blocks of many sizes in a heap with gaps: in a flood of reviews, 106 MiB instead of 61.
 pub const ENVIRONMENT: &[(&str, &str)] = &[("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "131072")];
 
+/// The version of this workspace.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The user `nonroot` of most small images.
 const USER: &str = "65532:65532";
 
@@ -53,6 +58,8 @@ pub struct Variant<'a> {
     pub platform: Platform,
     /// The profile of cargo: `release`, or another one to try the build out.
     pub profile: &'a str,
+    /// The version that the image names. The programs name that of their workspace.
+    pub version: &'a str,
     /// The commit that the programs and the image name.
     pub commit: Option<&'a str>,
 }
@@ -62,7 +69,8 @@ pub struct Variant<'a> {
 /// The programs and the image name `commit`, if there is one. Name none in a build for this machine: a commit that changes no code
 /// would build everything again.
 pub fn build(workspace: &Path, store: &Store, reference: &Reference, commit: Option<&str>) -> Result<Built> {
-    build_variant(Variant { platform: Platform::here()?, profile: "release", commit }, workspace, store, reference)
+    let variant = Variant { platform: Platform::here()?, profile: "release", version: VERSION, commit };
+    build_variant(variant, workspace, store, reference)
 }
 
 /// Builds an image of the same programs without optimisation, for the demo and for tests, and stores it as [`TRIAL_TAG`].
@@ -82,7 +90,7 @@ pub fn build_trial(workspace: &Path, store: &Store) -> Result<Built> {
         Ok(stripped)
     };
     let programs = PROGRAMS.iter().zip(debug_programs(workspace)?).map(strip).collect::<Result<Vec<_>>>()?;
-    pack(&programs, Platform::here()?, store, &TRIAL_TAG.parse()?, None)
+    pack(&programs, Platform::here()?, store, &TRIAL_TAG.parse()?, labels(VERSION, None))
 }
 
 /// Builds the programs as an ordinary `cargo build` does. Returns their files.
@@ -113,7 +121,8 @@ pub fn build_variant(variant: Variant<'_>, workspace: &Path, store: &Store, refe
     for programs in every.chunks(at_once) {
         compile(workspace, programs, variant)?;
     }
-    pack(&programs(workspace, variant)?, variant.platform, store, reference, variant.commit)
+    let labels = labels(variant.version, variant.commit);
+    pack(&programs(workspace, variant)?, variant.platform, store, reference, labels)
 }
 
 /// The files of the programs that [`build_variant`] has compiled.
@@ -155,21 +164,25 @@ fn lacks_to_cross(
 
 /// The folder of the standard library for the platform. It does not exist if the library is not installed.
 fn standard_library(platform: Platform, workspace: &Path) -> Result<PathBuf> {
-    let target = platform.target();
-    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    // In this folder, rustup takes the compiler that is pinned there.
-    rustc.args(["--print", "target-libdir", "--target", target]).current_dir(workspace);
-    let output = rustc.output().context("could not run rustc")?;
-    ensure!(output.status.success(), "rustc: {}", String::from_utf8_lossy(&output.stderr).trim_end());
-    Ok(PathBuf::from(String::from_utf8(output.stdout).context("a folder is not UTF-8")?.trim_end()))
+    let folder = rustc(workspace, &["--print", "target-libdir", "--target", platform.target()])?;
+    Ok(PathBuf::from(folder.trim_end()))
 }
 
 /// What is linked into the programs, for [`sbom`]: crates, and after them the libraries that the compilers add.
 pub fn components(workspace: &Path, platform: Platform) -> Result<Vec<sbom::Component>> {
     let mut components = sbom::components(workspace, PACKAGES, platform.target())?;
-    let linker = if Platform::here()? == platform { "cc" } else { platform.cross_compiler().0 }; // as rustc takes them
-    components.extend(sbom::libraries(workspace, linker)?);
+    components.extend(sbom::libraries(workspace, linker(platform)?)?);
     Ok(components)
+}
+
+/// The tools that made the programs for the platform out of these components.
+pub fn tools(components: &[sbom::Component], platform: Platform) -> Result<Vec<Tool>> {
+    Ok(tools::of(components, linker(platform)?))
+}
+
+/// The C compiler that links for the platform, as rustc takes it.
+fn linker(platform: Platform) -> Result<&'static str> {
+    Ok(if Platform::here()? == platform { "cc" } else { platform.cross_compiler().0 })
 }
 
 /// Builds an image from compiled programs and stores it. The same programs always give the same digest.
@@ -178,7 +191,7 @@ fn pack(
     platform: Platform,
     store: &Store,
     reference: &Reference,
-    commit: Option<&str>,
+    labels: BTreeMap<String, String>,
 ) -> Result<Built> {
     let mut files = Layer::new();
     files
@@ -197,7 +210,7 @@ fn pack(
         entrypoint: vec![format!("/{main}")],
         env: ENVIRONMENT.iter().map(|(name, value)| format!("{name}={value}")).collect(),
         user: USER.to_owned(),
-        labels: labels(commit),
+        labels,
         platform: Some(platform),
         compression: Compression::Gzip,
         ..ImageSpec::default()
@@ -208,11 +221,11 @@ fn pack(
     Ok(Built { reference: reference.clone(), size: store.size(&digest)?, digest })
 }
 
-fn labels(commit: Option<&str>) -> BTreeMap<String, String> {
+fn labels(version: &str, commit: Option<&str>) -> BTreeMap<String, String> {
     let labels = [
         ("title", Some(PROGRAMS[0])),
         ("licenses", Some(env!("CARGO_PKG_LICENSE"))),
-        ("version", Some(env!("CARGO_PKG_VERSION"))),
+        ("version", Some(version)),
         ("revision", commit),
         ("source", Some(env!("CARGO_PKG_REPOSITORY")).filter(|address| !address.is_empty())),
     ];
@@ -222,7 +235,7 @@ fn labels(commit: Option<&str>) -> BTreeMap<String, String> {
 }
 
 /// The folder of these builds. It is a separate one, because the different flags would invalidate the ordinary build.
-fn folder(workspace: &Path) -> PathBuf {
+pub fn folder(workspace: &Path) -> PathBuf {
     workspace.join("target/image")
 }
 
@@ -239,7 +252,7 @@ fn compiled(workspace: &Path, program: &str, variant: Variant<'_>) -> Result<Pat
 
 /// Compiles these programs, each with the name of its package before it.
 fn compile(workspace: &Path, programs: &[(&str, &str)], variant: Variant<'_>) -> Result<()> {
-    let Variant { platform, profile, commit } = variant;
+    let Variant { platform, profile, version: _, commit } = variant;
     ensure!(workspace.join("Cargo.toml").exists(), "{} is no workspace: it has no Cargo.toml", workspace.display());
     let target = platform.target();
     let folders = Folders::of(workspace)?;
@@ -247,6 +260,7 @@ fn compile(workspace: &Path, programs: &[(&str, &str)], variant: Variant<'_>) ->
     // the flag for procedural macros, which cannot be static.
     let flags: Vec<_> = ["-Ctarget-feature=+crt-static".to_owned()].into_iter().chain(folders.rustc()).collect();
     let mut cargo = crate::cargo();
+    settings::hide(&mut cargo);
     if Platform::here()? != platform {
         cross(&mut cargo, platform, workspace)?;
     }
@@ -264,6 +278,7 @@ fn compile(workspace: &Path, programs: &[(&str, &str)], variant: Variant<'_>) ->
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")) // in this form, folders may have spaces
         .env(format!("CFLAGS_{}", target.replace('-', "_")), folders.gcc()?)
         .env("CC_SHELL_ESCAPED_FLAGS", "1")
+        .env("CARGO_INCREMENTAL", "0") // an incremental build divides crates in other ways
         .env("CARGO_PROFILE_DEV_STRIP", "symbols") // as in the profile `release`
         .status()
         .context("could not run cargo")?;
@@ -296,7 +311,7 @@ mod tests {
         let reference = Reference::parse(DEFAULT_TAG).unwrap();
         let build = |name| {
             let store = Store::open(folder.path().join(name)).unwrap();
-            pack(&programs, Platform::Amd64, &store, &reference, None).unwrap()
+            pack(&programs, Platform::Amd64, &store, &reference, BTreeMap::new()).unwrap()
         };
         let (one, other) = (build("one"), build("other"));
         assert_eq!((one.digest, one.size), (other.digest, other.size));
@@ -315,7 +330,8 @@ mod tests {
             ),
             (
                 "src/main.rs",
-                "include!(concat!(env!(\"OUT_DIR\"), \"/code.rs\"));\nfn main() {\n    println!(\"{}\", name());\n}\n",
+                "include!(concat!(env!(\"OUT_DIR\"), \"/code.rs\"));\nfn main() {\n    \
+                 println!(\"{} {}\", name(), env!(\"OPERATORS_COMMIT\"));\n}\n",
             ),
         ];
         for (name, content) in files {
@@ -328,7 +344,8 @@ mod tests {
     #[test]
     fn the_same_sources_give_the_same_program_in_each_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let variant = Variant { platform: Platform::here().unwrap(), profile: "dev", commit: Some("abc") };
+        let platform = Platform::here().unwrap();
+        let variant = Variant { platform, profile: "dev", version: VERSION, commit: Some("abc") };
         let build = |name: &str| {
             let root = folder.path().join(name);
             workspace(&root);
@@ -339,7 +356,7 @@ mod tests {
         assert!(std::fs::read(&one).unwrap() == std::fs::read(other).unwrap(), "the programs differ");
         let said = Command::new(&one).output().unwrap();
         let said = String::from_utf8(said.stdout).unwrap();
-        assert!(said.starts_with("/workspace/target/image/") && said.ends_with("/code.rs\n"), "{said}");
+        assert!(said.starts_with("/workspace/target/image/") && said.ends_with("/code.rs abc\n"), "{said}");
 
         std::fs::copy("/bin/sh", one).unwrap(); // it needs libraries
         let error = compiled(&folder.path().join("one"), PROGRAMS[0], variant).unwrap_err();
@@ -380,17 +397,17 @@ mod tests {
 
     #[test]
     fn image_names_version_and_commit() {
-        let label = |commit, name: &str| labels(commit).remove(&format!("org.opencontainers.image.{name}"));
+        let label = |commit, name: &str| labels("1.2.3", commit).remove(&format!("org.opencontainers.image.{name}"));
         assert_eq!(label(Some("abc"), "revision").as_deref(), Some("abc"));
         assert_eq!(label(None, "revision"), None);
-        assert_eq!(label(None, "version").as_deref(), Some(env!("CARGO_PKG_VERSION")));
+        assert_eq!(label(None, "version").as_deref(), Some("1.2.3"));
         assert_ne!(label(None, "source").as_deref(), Some(""), "an empty address is no link");
     }
 
     #[test]
     fn folder_without_a_workspace_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let variant = Variant { platform: Platform::Amd64, profile: "release", commit: None };
+        let variant = Variant { platform: Platform::Amd64, profile: "release", version: VERSION, commit: None };
         let error = compile(folder.path(), &[(PACKAGES[0], PROGRAMS[0])], variant).unwrap_err();
         assert!(error.to_string().ends_with("is no workspace: it has no Cargo.toml"), "{error}");
     }

@@ -11,6 +11,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::cargo::rustc;
+
 /// A linked crate or library.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Component {
@@ -48,9 +50,7 @@ pub fn components(workspace: &Path, packages: &[&str], target: &str) -> Result<V
 ///
 /// Also if this compiler has another C library.
 pub fn libraries(workspace: &Path, linker: &str) -> Result<Vec<Component>> {
-    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    // In this folder, rustup takes the compiler that is pinned there.
-    let said = run(rustc.args(["--version", "--verbose"]).current_dir(workspace))?;
+    let said = rustc(workspace, &["--version", "--verbose"])?;
     let rust = said.lines().find_map(|line| line.strip_prefix("release: ")).context("rustc names no release")?;
     let macros = run(Command::new(linker).args(["-E", "-dM", "-include", "features.h", "-x", "c", "/dev/null"]))?;
     let glibc = version(&macros, &["__GLIBC__", "__GLIBC_MINOR__"]);
@@ -104,10 +104,17 @@ pub fn cyclonedx(name: &str, digest: &str, components: &[Component]) -> Result<S
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
+impl Component {
+    /// The name and the version as the address of a package, such as `pkg:cargo/serde@1.0.0`.
+    pub(crate) fn address(&self) -> String {
+        let kind = if self.vendor.is_some() { "generic" } else { "cargo" };
+        format!("pkg:{kind}/{}@{}", self.name, self.version)
+    }
+}
+
 fn listed(component: &Component) -> Value {
     let Component { name, version, license, sha256, vendor } = component;
-    let kind = if vendor.is_some() { "generic" } else { "cargo" };
-    let purl = format!("pkg:{kind}/{name}@{version}");
+    let purl = component.address();
     let mut listed = json!({
         "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl,
         "licenses": [{"expression": license}],

@@ -38,7 +38,7 @@ pub fn earlier_chart(folder: &Path, definition: &str, field: &str) -> Result<Pat
 }
 
 /// The earliest commit from which a release can be upgraded, and the version that its release has.
-const FIRST: (&str, &str) = ("5e9cc14", "0.0.1");
+const FIRST: (&str, &str) = ("5e9cc1483e6ad3e5f6eb98f95429378a88ebbd84", "0.0.1");
 
 /// Builds the image of an early commit for clusters of this repository, and writes its chart as a release into `folder`. Returns the
 /// chart's folder, and the image as `REPOSITORY@DIGEST`.
@@ -54,7 +54,7 @@ pub fn first_release(folder: &Path) -> Result<(PathBuf, String)> {
     git.arg("-C").arg(workspace).args(["archive", "--format=tar", commit, "--output"]).arg(&archive);
     succeeded(&mut git).map_err(|error| Missing(format!("the commit {commit} is needed, fetch it: {error:#}")))?;
     // The same folder each time. The files have the time of the commit, so Cargo builds only once.
-    let root = workspace.join("target/first-release");
+    let root = root_of(workspace, commit);
     let checkout = root.join("checkout");
     fs::create_dir_all(&checkout).with_context(|| format!("could not create {}", checkout.display()))?;
     succeeded(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&checkout))?;
@@ -66,6 +66,11 @@ pub fn first_release(folder: &Path) -> Result<(PathBuf, String)> {
     Store::open(images::default_store()?)?.put(&image)?;
     let image = format!("{}@{}", built.reference.repository, built.digest);
     Ok((copy_chart(&checkout.join("charts/operators"), folder, version)?, image))
+}
+
+/// The folder for the build of this commit, which has no file of another one.
+fn root_of(workspace: &Path, commit: &str) -> PathBuf {
+    workspace.join("target/first-release").join(commit)
 }
 
 /// Copies a chart into `folder` with another version, and returns the folder of the copy.
@@ -84,4 +89,17 @@ fn edit(file: &Path, change: impl FnOnce(&str) -> Result<String>) -> Result<()> 
     let text = fs::read_to_string(file).with_context(|| format!("could not read {}", file.display()))?;
     let changed = change(&text).with_context(|| file.display().to_string())?;
     fs::write(file, changed).with_context(|| format!("could not write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_commit_has_a_folder_of_its_own_and_the_first_one_a_whole_name() {
+        let [one, other] = ["a", "b"].map(|commit| root_of(Path::new("/workspace"), commit));
+        assert!(one != other && one.ends_with("target/first-release/a"), "{} {}", one.display(), other.display());
+        let (commit, _) = FIRST;
+        assert!(commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()), "{commit}");
+    }
 }

@@ -1,7 +1,12 @@
 //! Changes objects twice within milliseconds, so that the second change coincides with the program's own write, and counts the
 //! changes that the program misses.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use cluster::{Cluster, Nodes};
@@ -43,6 +48,8 @@ pub(crate) struct Args {
 /// The interval between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 const NAMESPACE: &str = "default";
+/// The lines of the program's log that a failure prints.
+const LAST: usize = 40;
 /// Without resync, because it would repair missed changes.
 const NO_RESYNC: &str = "--resync-interval=24h";
 
@@ -51,20 +58,38 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
     let seed = args.seed.unwrap_or_else(|| Rng::new().u64(..1_000_000));
     eprintln!("seed {seed}, {} rounds, {} objects", args.rounds, args.objects);
-    let raced = runtime.block_on(race(args, &cluster, seed))?;
-    print(&raced)?;
+    let log = tempfile::NamedTempFile::new().context("could not make a file for the log of the program")?;
+    let raced = runtime.block_on(race(args, &cluster, seed, log.path()));
+    let passed = raced.and_then(|raced| verdict(&raced, seed));
+    if passed.is_err() {
+        let said = fs::read(log.path()).unwrap_or_default();
+        eprintln!("the end of the program's log:\n{}", last_lines(&String::from_utf8_lossy(&said), LAST));
+    }
+    passed
+}
+
+/// Prints the result.
+fn verdict(raced: &Raced, seed: u64) -> Result<()> {
+    print(raced)?;
     match raced.missed.len() {
         0 => Ok(()),
         missed => bail!("{missed} changes were missed; --seed {seed} makes the same changes again"),
     }
 }
 
-async fn race(args: &Args, cluster: &Cluster, seed: u64) -> Result<Raced> {
+/// The last lines of a text, at most so many.
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+async fn race(args: &Args, cluster: &Cluster, seed: u64, log: &Path) -> Result<Raced> {
     let client = world::install(cluster, &args.program).await?;
     let kubelet = tokio::spawn(kubelet::run(Api::namespaced(client.clone(), NAMESPACE)));
     let (kind, flags) = (Kind::Memcached, [NO_RESYNC.to_owned()]);
     let kubeconfig = kubeconfig(cluster)?;
-    let mut operator = Operator::start_with(&args.program, &kubeconfig, kind.operator(), &flags, Stdio::null())?;
+    let said = Stdio::from(fs::File::create(log).context("could not open the log of the program")?);
+    let mut operator = Operator::start_with(&args.program, &kubeconfig, kind.operator(), &flags, said)?;
     operator.until_ready_within(Duration::from_secs(args.ready_within)).await?;
     let races = Races {
         client,
@@ -100,4 +125,16 @@ fn print(raced: &Raced) -> Result<()> {
     print!("{raced}");
     println!("{:.2} % missed", 100.0 * missed / rounds);
     Ok(std::io::Write::flush(&mut std::io::stdout())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_shows_the_last_lines() {
+        assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc");
+        assert_eq!(last_lines("a\n", 2), "a");
+        assert_eq!(last_lines("", 2), "");
+    }
 }

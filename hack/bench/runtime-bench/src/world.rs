@@ -298,10 +298,10 @@ impl World {
 
 /// Installs the definitions and gives the operator all permissions. Returns a client for the load.
 pub(crate) async fn install(cluster: &Cluster, program: &Path) -> Result<Client> {
-    let definitions = Command::new(program).arg("crds").output().context("could not run the program")?;
+    let definitions = definitions(program)?;
     let mut kubectl = cluster.kubectl(["apply", "--server-side", "-f", "-"]);
     let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-    std::io::Write::write_all(&mut child.stdin.take().context("no pipe")?, &definitions.stdout)?;
+    std::io::Write::write_all(&mut child.stdin.take().context("no pipe")?, &definitions)?;
     ensure!(child.wait()?.success(), "kubectl could not apply the definitions, see above");
     let bound = cluster
         .kubectl(["create", "clusterrolebinding", "bench", "--clusterrole=cluster-admin", &format!("--user={USER}")])
@@ -312,6 +312,15 @@ pub(crate) async fn install(cluster: &Cluster, program: &Path) -> Result<Client>
     let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
+}
+
+/// The definitions of the program's kinds.
+fn definitions(program: &Path) -> Result<Vec<u8>> {
+    let printed = Command::new(program).arg("crds").output();
+    let printed = printed.with_context(|| format!("could not run {}", program.display()))?;
+    let said = String::from_utf8_lossy(&printed.stderr);
+    ensure!(printed.status.success(), "`{} crds`: {}: {}", program.display(), printed.status, said.trim_end());
+    Ok(printed.stdout)
 }
 
 impl Seen {
@@ -383,6 +392,14 @@ fn name(index: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn program_that_prints_no_definitions_is_an_error() {
+        assert_eq!(definitions(Path::new("echo")).unwrap(), b"crds\n");
+        let error = definitions(Path::new("cat")).unwrap_err().to_string(); // there is no file of this name
+        assert!(error.starts_with("`cat crds`: ") && error.contains("cat: crds: "), "{error}");
+        assert!(definitions(Path::new("/no/such/program")).unwrap_err().to_string().contains("/no/such/program"));
+    }
 
     #[test]
     fn ready_objects_are_counted_once() {

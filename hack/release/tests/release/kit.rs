@@ -7,6 +7,7 @@ use std::process::Command;
 use bytes::Bytes;
 use chart::helm::{Helm, Version, succeeded};
 use images::sbom::Component;
+use images::tools::Tool;
 use images::{ImageSpec, Layer, Platform, Reference, Store};
 use registry::Registry;
 use registry_client::{Client, Credentials, Options};
@@ -75,6 +76,11 @@ impl Checkout {
         self.git(&["tag", name]);
     }
 
+    /// Sets a value of git's configuration in this repository, in place of the user's.
+    pub(crate) fn configure(&self, name: &str, value: &str) {
+        self.git(&["config", name, value]);
+    }
+
     fn git(&self, arguments: &[&str]) {
         let mut git = Command::new("git");
         git.args(["-c", "user.name=test", "-c", "user.email=test@example.com"]).args(arguments);
@@ -109,7 +115,9 @@ pub(crate) fn image(store: &Store, platform: Platform, content: &str) -> Image {
     store.put(&image).unwrap();
     let license = "Apache-2.0".to_owned();
     let part = Component { name: "part".to_owned(), version: VERSION.to_owned(), license, sha256: None, vendor: None };
-    Image { platform, digest: image.digest(), components: vec![part] }
+    let tool = |name: &str| Tool { name: name.to_owned(), uri: format!("pkg:generic/{name}@1") };
+    let tools = vec![tool("rust"), tool(&format!("compiler-for-{}", platform.architecture()))];
+    Image { platform, digest: image.digest(), components: vec![part], tools }
 }
 
 pub(crate) fn assemble(plan: &Plan, store: &Store, images: &[Image]) -> Artifacts {

@@ -26,6 +26,7 @@ use crate::kit::{Checkout, VERSION};
 async fn released_chart_names_the_digest_of_the_released_index() {
     let (registry, checkout) = (Registry::start().unwrap(), Checkout::new());
     let (plan, store) = (checkout.plan(&registry), checkout.store());
+    let commit = check(&plan).unwrap().commit;
     let images = [Platform::Amd64, Platform::Arm64].map(|platform| kit::image(&store, platform, "one"));
     let artifacts = kit::assemble(&plan, &store, &images);
     let client = kit::client(&registry);
@@ -47,6 +48,16 @@ async fn released_chart_names_the_digest_of_the_released_index() {
         assert_eq!(config["architecture"], architecture);
     }
 
+    // A registry shows what both are, and of which commit.
+    let annotations = |title: &str, description: &str| {
+        let named = [("description", description), ("revision", &commit), ("title", title), ("version", VERSION)];
+        let named = named.map(|(name, value)| (format!("org.opencontainers.image.{name}"), json!(value)));
+        Value::Object(named.into_iter().collect())
+    };
+    assert_eq!(listed["annotations"], annotations("controller-manager", "The operators of this release."));
+    let manifest = client.manifest(&plan.chart(), &tag).await.unwrap().expect("the tag exists");
+    let of_chart: Value = serde_json::from_slice(&manifest.content).unwrap();
+
     // Both majors of Helm pull the chart, and it installs this index.
     let chart = format!("oci://{}", plan.chart());
     for version in Version::ALL {
@@ -63,6 +74,7 @@ async fn released_chart_names_the_digest_of_the_released_index() {
         let shown = succeeded(helm.command().args(["show", "chart"]).arg(&package)).unwrap();
         let shown: Value = serde_saphyr::from_str(&shown).unwrap();
         assert_eq!((&shown["version"], &shown["appVersion"]), (&VERSION.into(), &VERSION.into()));
+        assert_eq!(of_chart["annotations"], annotations("operators", shown["description"].as_str().unwrap()));
         let annotation = |name: &str| -> Value {
             let text = shown["annotations"][format!("artifacthub.io/{name}")].as_str().unwrap();
             serde_saphyr::from_str(text).unwrap()
@@ -97,6 +109,18 @@ async fn repeated_release_has_the_same_digests_and_sends_nothing() {
     assert_eq!(second.files, first.files);
     assert_eq!((second.index.digest(), second.chart.digest()), (first.index.digest(), first.chart.digest()));
     assert_eq!(release::publish(&client, &store, &plan_of_second, &second, None).await.unwrap(), 0);
+}
+
+/// A user's git may write the ends of lines of another system.
+#[test]
+fn chart_does_not_depend_on_the_configuration_of_git() {
+    let checkout = Checkout::new();
+    let (plan, store) = (checkout.plan_for("ghcr.io/team"), checkout.store());
+    let image = [kit::image(&store, Platform::Amd64, "one")];
+    let before = kit::assemble(&plan, &store, &image);
+    checkout.configure("core.autocrlf", "true");
+    let after = kit::assemble(&plan, &store, &image);
+    assert!(after.package == before.package, "git has changed the chart on the way into the package");
 }
 
 #[tokio::test]

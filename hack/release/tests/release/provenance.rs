@@ -30,6 +30,8 @@ fn provenance_names_the_sources_and_all_that_was_made_of_them() {
     let sources = definition["resolvedDependencies"].as_array().unwrap();
     assert_eq!(sources[0]["digest"]["gitCommit"], ready.commit);
     assert_eq!(sources[1], json!({"name": "Cargo.lock", "digest": {"sha256": ready.lock.hex()}}));
+    let tool = |name: &str| json!({"name": name, "uri": format!("pkg:generic/{name}@1")});
+    assert_eq!(sources[2..], [tool("compiler-for-amd64"), tool("rust")]);
     assert_eq!(statement["predicate"]["runDetails"], json!({"builder": {"id": "urn:operators:maintainer"}}));
 
     let subjects = statement["subject"].as_array().unwrap();
@@ -39,6 +41,18 @@ fn provenance_names_the_sources_and_all_that_was_made_of_them() {
     let files =
         artifacts.files.keys().map(String::as_str).filter(|name| !["provenance.json", "SHA256SUMS"].contains(name));
     assert_eq!(names[2..], files.collect::<Vec<_>>());
+}
+
+#[test]
+fn tool_that_platforms_share_has_one_place_in_the_provenance() {
+    let checkout = Checkout::new();
+    let (plan, store) = (checkout.plan_for("ghcr.io/team"), checkout.store());
+    let images = Platform::ALL.map(|platform| kit::image(&store, platform, "one"));
+    let artifacts = kit::assemble(&plan, &store, &images);
+    let statement: Value = serde_json::from_slice(&artifacts.provenance.content).unwrap();
+    let sources = &statement["predicate"]["buildDefinition"]["resolvedDependencies"];
+    let names: Vec<_> = sources.as_array().unwrap().iter().map(|source| source["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["source", "Cargo.lock", "compiler-for-amd64", "compiler-for-arm64", "rust"]);
 }
 
 #[test]

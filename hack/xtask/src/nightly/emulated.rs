@@ -40,7 +40,7 @@ pub(super) fn nightly() -> Result<Outcome> {
 
 /// Builds the image for this platform. Returns its first program.
 fn build(platform: Platform, folder: &Path) -> Result<PathBuf> {
-    let variant = Variant { platform, profile: PROFILE, commit: None };
+    let variant = Variant { platform, profile: PROFILE, version: env!("CARGO_PKG_VERSION"), commit: None };
     let store = Store::open(folder.join("store"))?;
     operator::build_variant(variant, workspace::root(), &store, &Reference::parse(operator::DEFAULT_TAG)?)?;
     operator::programs(workspace::root(), variant)?.into_iter().next().context("the image has no program")
@@ -48,18 +48,32 @@ fn build(platform: Platform, folder: &Path) -> Result<PathBuf> {
 
 /// The emulator of this platform: the one on the PATH, or that of a Debian package, which is only unpacked.
 fn emulator(platform: Platform) -> Result<PathBuf> {
-    let name = match platform {
-        Platform::Amd64 => "qemu-x86_64-static",
-        Platform::Arm64 => "qemu-aarch64-static",
-    };
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let installed = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    let folders: Vec<_> = std::env::split_paths(&path).collect();
+    find_emulator(platform, &folders, |package| Debian::shared()?.files(package))
+}
+
+/// The same in these folders of programs, or in packages that this unpacks into a folder. Older releases of Debian have the static
+/// emulators in a package of their own. In newer ones, the usual emulators are static, and that package is empty.
+fn find_emulator(platform: Platform, folders: &[PathBuf], unpack: impl Fn(&str) -> Result<PathBuf>) -> Result<PathBuf> {
+    let usual = match platform {
+        Platform::Amd64 => "qemu-x86_64",
+        Platform::Arm64 => "qemu-aarch64",
+    };
+    let alone = format!("{usual}-static");
+    let found = |folder: &Path, name: &str| Some(folder.join(name)).filter(|file| file.is_file());
+    let installed = [alone.as_str(), usual].into_iter().find_map(|name| folders.iter().find_map(|it| found(it, name)));
     if let Some(installed) = installed {
         return Ok(installed);
     }
-    let unpacked = Debian::shared()?.files("qemu-user-static")?.join("usr/bin").join(name);
-    ensure!(unpacked.is_file(), "the package qemu-user-static has no {name}: put it on the PATH");
-    Ok(unpacked)
+    for (package, name) in [("qemu-user-static", alone.as_str()), ("qemu-user", usual)] {
+        if let Some(unpacked) = found(&unpack(package)?.join("usr/bin"), name) {
+            return Ok(unpacked);
+        }
+    }
+    bail!(
+        "neither of the packages qemu-user-static and qemu-user has an emulator of {platform}: put {usual} on the PATH"
+    )
 }
 
 /// Writes a script that runs the program in the emulator.
@@ -80,6 +94,32 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn emulator_is_installed_or_in_one_of_two_packages() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |file: &str| {
+            let file = root.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, "").unwrap();
+            file
+        };
+        let find = || {
+            let unpack = |package: &str| Ok(root.path().join(package));
+            find_emulator(Platform::Arm64, &[root.path().join("bin")], unpack).map_err(|error| error.to_string())
+        };
+        assert!(find().unwrap_err().contains("put qemu-aarch64 on the PATH"));
+        // Each is preferred to those above.
+        for file in [
+            "qemu-user/usr/bin/qemu-aarch64",
+            "qemu-user-static/usr/bin/qemu-aarch64-static",
+            "bin/qemu-aarch64",
+            "bin/qemu-aarch64-static",
+        ] {
+            let file = make(file);
+            assert_eq!(find(), Ok(file));
+        }
+    }
 
     #[test]
     fn script_gives_the_program_and_its_arguments_to_the_emulator() {

@@ -16,7 +16,7 @@ use registry_client::image::push_digest;
 use registry_client::{Client, Credentials, Name, Options};
 use release::cosign::{Identity, Signer};
 use release::documented::Reader;
-use release::{Artifacts, Plan, check, publish};
+use release::{Artifacts, Plan, Ready, check, publish};
 use semver::Version;
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -68,6 +68,7 @@ struct Rehearsal<'a> {
 /// A release that the registry has.
 struct Released {
     plan: Plan,
+    ready: Ready,
     artifacts: Artifacts,
 }
 
@@ -98,7 +99,8 @@ impl<'a> Rehearsal<'a> {
         self.replica.commit(&version)?;
         let registry = format!("{}/team", self.registry.address);
         let plan = self.replica.plan(version, &registry, &[Platform::here()?], PROFILE)?;
-        let artifacts = assemble(&plan, &check(&plan)?, &self.store)?;
+        let ready = check(&plan)?;
+        let artifacts = assemble(&plan, &ready, &self.store)?;
         let key = self.keys.join("cosign.key");
         let key = key.to_str().context("the path of the checkout is not Unicode")?;
         let signer = Signer::new(Identity::Key(key.to_owned()), Some(PASSWORD.to_owned()))?;
@@ -106,7 +108,24 @@ impl<'a> Rehearsal<'a> {
             let (client, runtime) = self.client()?;
             runtime.block_on(publish(&client, &self.store, &plan, &artifacts, Some(&signer)))
         })?;
-        Ok(Released { plan, artifacts })
+        let released = Released { plan, ready, artifacts };
+        self.check_labels(&released)?;
+        Ok(released)
+    }
+
+    /// Checks that the image names the version and the commit.
+    fn check_labels(&self, Released { plan, ready, artifacts }: &Released) -> Result<()> {
+        let config = self.store.manifest(&artifacts.images[0].digest)?.config.digest;
+        let config: Value = serde_json::from_slice(&fs::read(self.store.blob_path(&config))?)?;
+        let label = |name: &str| &config["config"]["Labels"][format!("org.opencontainers.image.{name}")];
+        let (version, commit) = (label("version"), label("revision"));
+        ensure!(
+            *version == plan.version.to_string(),
+            "the image of {} says that its version is {version}",
+            plan.version
+        );
+        ensure!(*commit == ready.commit, "the image of the commit {} says that it is {commit}", ready.commit);
+        Ok(())
     }
 
     /// A client of the registry, and what runs it on this thread alone.
@@ -148,7 +167,7 @@ impl<'a> Rehearsal<'a> {
 
     /// Runs the commands of the README for the image, the chart and the bill of materials.
     fn verify(&self, released: &Released) -> Result<()> {
-        let (Released { plan, artifacts }, reader) = (released, Reader::new(&self.keys)?);
+        let (Released { plan, artifacts, .. }, reader) = (released, Reader::new(&self.keys)?);
         for of in [plan.image(), plan.chart()] {
             reader.verify(plan, &of).with_context(|| format!("{of}:{} is not accepted", plan.version))?;
         }
@@ -160,7 +179,7 @@ impl<'a> Rehearsal<'a> {
 
     /// Installs the release from the registry or upgrades to it. Checks that its pods run its image.
     fn install(&self, released: &Released) -> Result<()> {
-        let Released { plan, artifacts } = released;
+        let Released { plan, ready, artifacts } = released;
         eprintln!("helm upgrade --install: {}", plan.version);
         helm::succeeded(&mut self.helm_with(&["upgrade", "--install", RELEASE], plan, &["--wait", "--timeout=5m"]))
             .with_context(|| format!("Helm could not install {}", plan.version))?;
@@ -175,7 +194,8 @@ impl<'a> Rehearsal<'a> {
             ensure!(runs == image, "a pod of {} should run {image}, but runs {runs}", plan.version);
             let name = pod["metadata"]["name"].as_str().context("a pod has a name")?;
             let said = self.kubectl(&["exec", "--namespace", NAMESPACE, name, "--", PROGRAM, "--version"])?;
-            ensure!(said.contains(&plan.version.to_string()), "a pod of {} says that it is {said}", plan.version);
+            let described = format!("{} (commit {}", plan.version, ready.commit);
+            ensure!(said.contains(&described), "a pod of {described}) says that it is {said}");
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use semver::Version;
 use serde_json::Value;
 
 use super::replica::{self, Replica, VERSION};
-use super::{assemble, variant};
+use super::{assemble, check_machine, variant};
 use crate::report::{Counts, Outcome, Skips};
 use crate::workspace;
 
@@ -34,7 +34,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let platforms = if args.platforms.is_empty() { buildable()?.0 } else { args.platforms };
+    let platforms = if args.platforms.is_empty() {
+        let (platforms, skips) = buildable()?;
+        for line in skipped(&skips) {
+            eprintln!("{line}");
+        }
+        platforms
+    } else {
+        check_machine(&args.platforms, |platform| operator::lacks(platform, workspace::root()), Vec::new())?;
+        args.platforms
+    };
     twice(&platforms, &args.profile)
 }
 
@@ -61,6 +70,14 @@ fn buildable() -> Result<(Vec<Platform>, Skips)> {
         }
     }
     Ok((platforms, skips))
+}
+
+/// A line for each release that this machine cannot build.
+fn skipped(skips: &Skips) -> Vec<String> {
+    let lines = |(lacking, releases): (&String, &BTreeSet<String>)| -> Vec<String> {
+        releases.iter().map(|release| format!("skipped the {release}: {lacking}")).collect()
+    };
+    skips.iter().flat_map(lines).collect()
 }
 
 /// The folder of both copies. After a difference it stays.
@@ -111,18 +128,32 @@ fn build(
     export(&artifacts, &store, &exported)?;
     let digests: Value = serde_json::from_slice(&fs::read(exported.join(layout::DIGESTS))?)?;
     println!("{}: the image is {}, the chart is {}", folder.display(), digests["image"], digests["chart"]);
-    let mut made = BTreeMap::new();
+    let (mut made, mut programs) = (BTreeMap::new(), Vec::new());
+    let version = version.to_string();
     // The programs too: their names say more than the digest of a layer.
     for platform in platforms {
-        let variant: Variant<'_> = variant(*platform, &plan, &ready);
+        let variant: Variant<'_> = variant(*platform, &plan, &ready, &version);
         for program in operator::programs(&plan.checkout, variant)? {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
             made.insert(format!("program {name} for {platform}"), digest(&program)?);
+            programs.push(program);
         }
     }
+    keep_only(&programs, &operator::folder(&plan.checkout), &folder.join("programs"))?;
     add(&mut made, "file", &plan.output)?;
     add(&mut made, "layout", &exported)?;
     Ok(made)
+}
+
+/// Moves the programs out of the folder of a build, and removes the folder: it takes gigabytes, and the next build as many.
+fn keep_only(programs: &[PathBuf], build: &Path, kept: &Path) -> Result<()> {
+    for program in programs {
+        let to = kept.join(program.strip_prefix(build)?);
+        fs::create_dir_all(to.parent().unwrap_or(kept))?;
+        fs::rename(program, &to)
+            .with_context(|| format!("could not move {} to {}", program.display(), to.display()))?;
+    }
+    replica::clear(build)
 }
 
 /// Adds each file of the folder and below.
@@ -177,6 +208,29 @@ mod tests {
             "d: only in the second folder".to_owned(),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn only_the_programs_of_a_build_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let (build, kept) = (folder.path().join("build"), folder.path().join("kept"));
+        let programs = ["amd64/dev/manager", "arm64/dev/manager"].map(|name| build.join(name));
+        for file in programs.iter().chain([&build.join("amd64/dev/deps/manager.o")]) {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, file.to_str().unwrap()).unwrap();
+        }
+        keep_only(&programs, &build, &kept).unwrap();
+        let mut files = BTreeMap::new();
+        add(&mut files, "kept", &kept).unwrap();
+        assert_eq!(files.into_keys().collect::<Vec<_>>(), ["kept amd64 dev manager", "kept arm64 dev manager"]);
+        assert!(!build.exists());
+    }
+
+    #[test]
+    fn platform_without_a_compiler_is_named() {
+        let skips = Skips::from([("no compiler".to_owned(), BTreeSet::from(["release for linux/arm64".to_owned()]))]);
+        assert_eq!(skipped(&skips), ["skipped the release for linux/arm64: no compiler"]);
+        assert_eq!(skipped(&Skips::new()), Vec::<String>::new());
     }
 
     #[test]
