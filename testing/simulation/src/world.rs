@@ -17,7 +17,7 @@ use crate::{
     checks::{self, Checks},
     disturbance::{Act, Phase},
     memory,
-    network::{Network, Perform},
+    network::{Armed, Network, Perform},
     objects::{is_about_leadership, is_for_nothing},
     plan::{Judged, Plan, Played},
     stage::{Stage, process},
@@ -167,7 +167,10 @@ impl World {
             while let Some(next) = self.plan.disturbances.get(due).filter(|next| next.at <= self.trace.now()) {
                 match next.phase {
                     Phase::AnyTime => self.stage.perform(due, None).await,
-                    phase => self.network.arm(due, phase, self.stage.awaited(next)),
+                    phase => {
+                        let awaited = self.stage.awaited(next);
+                        self.network.arm(Armed::new(due, phase, awaited, next.act == Act::CrashAnywhere));
+                    }
                 }
                 due += 1;
             }
