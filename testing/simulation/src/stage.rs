@@ -247,6 +247,10 @@ impl Stage {
                 (Some(outside), Some(object)) => outside.act(&object, disturbance.lasts(), &mut rng),
                 _ => false,
             },
+            Act::ExternalDecision => match (&self.cast.of(object).outside, self.users.object(object)) {
+                (Some(outside), Some(object)) => outside.decide(&object, &mut rng),
+                _ => false,
+            },
             Act::DeleteNamespace => {
                 self.state().namespaces_back_at = Some(until);
                 self.users.act(act, object, &mut rng).await

@@ -71,6 +71,8 @@ pub enum Act {
     ClearManagedFields,
     /// Something happens outside the cluster, such as an outage of a service.
     ExternalService,
+    /// Those who run a service outside the cluster decide about what an object has there, such as an airline that rejects a booking.
+    ExternalDecision,
     /// A pod is evicted.
     Evict,
     /// A pod is not ready for a while.
@@ -149,7 +151,7 @@ pub enum Act {
 
 impl Act {
     /// All acts.
-    pub const ALL: [Self; 63] = [
+    pub const ALL: [Self; 64] = [
         Self::Create,
         Self::Apply,
         Self::Edit,
@@ -179,6 +181,7 @@ impl Act {
         Self::NameFreed,
         Self::ClearManagedFields,
         Self::ExternalService,
+        Self::ExternalDecision,
         Self::Evict,
         Self::PodFails,
         Self::PodsAreSlow,
@@ -254,6 +257,7 @@ impl Act {
             }
             _ if self.is_about_child() => !subject.children().is_empty(),
             Self::ExternalService => subject.outside(0, Arc::new(drop)).is_some(),
+            Self::ExternalDecision => subject.outside(0, Arc::new(drop)).is_some_and(|outside| outside.decides()),
             _ => true,
         }
     }
