@@ -1,5 +1,6 @@
 //! `cargo xtask seeded-bugs`: puts known bugs into a copy of the checkout, one at a time, and checks that the random worlds of
-//! `testing/simulation` find each of them.
+//! `testing/simulation` find each of them. Each world that has failed is played again without the bug: if it fails then too, it has
+//! found something else.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,6 +25,8 @@ const NIGHTLY: u64 = 4;
 const SECONDS: u64 = 120;
 /// Time for running worlds to end after the time of the run is over.
 const GRACE: Duration = Duration::from_mins(1);
+/// What the table says of a world that fails with the bug and without it.
+const FAILS_ANYWAY: &str = "fails without the bug too";
 /// What the table says of an operator whose worlds have not found a bug.
 const NOT_FOUND: &str = "not found";
 /// Interval at which a running child process is polled.
@@ -87,6 +90,8 @@ struct Search {
     took: Duration,
     /// The line with seed and reason, if a world failed.
     found: Option<String>,
+    /// Whether that world fails without the bug too.
+    fails_anyway: bool,
 }
 
 /// A bug with its position in the list, and all searches for it.
@@ -135,13 +140,40 @@ fn hunt(bugs: &[Bug], chosen: &[usize], time: Duration) -> Result<usize> {
         }
         rows.push((number, bug, searches));
     }
+    play_without_bugs(&copy, &mut rows)?;
     let found = rows.iter().filter(|row| is_found(row)).count();
     writeln!(std::io::stdout(), "{}\n{found} of {} found", table(&rows), rows.len())?;
     Ok(rows.len() - found)
 }
 
+/// Plays each world that has failed once more, without its bug.
+fn play_without_bugs(copy: &CheckoutCopy, rows: &mut [Row<'_>]) -> Result<()> {
+    for (_, bug, searches) in rows {
+        for search in searches {
+            let Some(seed) = search.found.as_deref().and_then(seed_of) else { continue };
+            let (package, test) = simulate::test_of(&search.operator);
+            let mut world = copy.test_program(&package, "simulation")?;
+            world.args([test, "--nocapture"]).env("RUST_BACKTRACE", "0");
+            world.env("SIMULATE_SEED", seed).env("SIMULATE_SHRINK_SECONDS", "0");
+            world.env_remove("SIMULATE_SECONDS").env_remove("SIMULATE_WORLDS"); // only this world
+            let mut child = world.stderr(copy.log("without")?).stdout(Stdio::null()).spawn()?;
+            search.fails_anyway = ended_by(&mut child, Instant::now() + Duration::from_secs(SECONDS))? != Some(true);
+            if search.fails_anyway {
+                let log = copy.log_path("without");
+                eprintln!("{}: seed {seed} of {} {FAILS_ANYWAY}: see {}", bug.name, search.operator, log.display());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The seed in a line such as `seed 7 of foo: a child is missing`.
+fn seed_of(found: &str) -> Option<&str> {
+    found.strip_prefix("seed ")?.split(' ').next()
+}
+
 fn is_found((_, _, searches): &Row<'_>) -> bool {
-    searches.iter().any(|search| search.found.is_some())
+    searches.iter().any(|search| search.found.is_some() && !search.fails_anyway)
 }
 
 /// One line for each bug and each operator whose worlds have looked for it.
@@ -156,7 +188,12 @@ fn table(rows: &[Row<'_>]) -> String {
             let kind = format!("{kind:?}").to_lowercase();
             // The last search counts for the bug as a whole.
             let is_missed = index + 1 == searches.len() && !is_found(row);
-            let result = search.found.as_deref().unwrap_or(if is_missed { "NOT FOUND" } else { NOT_FOUND });
+            let result = match &search.found {
+                Some(found) if search.fails_anyway => format!("{}, {FAILS_ANYWAY}: {found}", NOT_FOUND.to_uppercase()),
+                Some(found) => found.clone(),
+                None if is_missed => NOT_FOUND.to_uppercase(),
+                None => NOT_FOUND.to_owned(),
+            };
             let (by, seconds) = (&search.operator, search.took.as_secs_f64());
             writeln!(lines, "{number:>3}  {kind:8}  {name:bug$}  {by:operator$}  {seconds:>7.1}  {result}").ok();
         }
@@ -202,7 +239,7 @@ fn look_for(copy: &CheckoutCopy, bug: &Bug, time: Duration) -> Result<Vec<Search
             }
         }
         let is_over = found.is_some();
-        searches.push(Search { operator: operator.clone(), took: begun.elapsed(), found });
+        searches.push(Search { operator: operator.clone(), took: begun.elapsed(), found, fails_anyway: false });
         if is_over {
             break;
         }
@@ -273,19 +310,29 @@ mod tests {
             operator: operator.to_owned(),
             took: Duration::from_secs(seconds),
             found: found.map(str::to_owned),
+            fails_anyway: found.is_some_and(|found| found.contains("anyway")),
         };
-        let (one, two) = (bug("a drop is lost", Kind::Mend), bug("no key", Kind::Invented));
+        let (one, two, three) =
+            (bug("a drop is lost", Kind::Mend), bug("no key", Kind::Invented), bug("no event", Kind::Mutant));
         let rows = [
             (1, &one, vec![search("foo", 60, None), search("memcached", 12, Some("seed 7: lost"))]),
             (12, &two, vec![search("foo", 60, None), search("crontab", 60, None)]),
+            (13, &three, vec![search("foo", 3, Some("seed 8: anyway"))]),
         ];
         let expected = "  n  kind      bug             operator   seconds  result\n  \
                           1  mend      a drop is lost  foo           60.0  not found\n  \
                           1  mend      a drop is lost  memcached     12.0  seed 7: lost\n \
                          12  invented  no key          foo           60.0  not found\n \
-                         12  invented  no key          crontab       60.0  NOT FOUND\n";
+                         12  invented  no key          crontab       60.0  NOT FOUND\n \
+                        13  mutant    no event        foo            3.0  NOT FOUND, fails without the bug too: seed 8: anyway\n";
         assert_eq!(table(&rows), expected);
-        assert!(is_found(&rows[0]) && !is_found(&rows[1]));
+        assert_eq!([0, 1, 2].map(|row| is_found(&rows[row])), [true, false, false]);
+    }
+
+    #[test]
+    fn seed_of_a_failed_world_is_read_from_its_first_line() {
+        assert_eq!(seed_of("seed 7 of foo+memcached: a child is missing"), Some("7"));
+        assert_eq!(seed_of("the worlds did not end"), None);
     }
 
     /// Fails when a commit changes a source line that the list quotes: then the list must quote the new line.

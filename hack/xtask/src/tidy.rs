@@ -37,6 +37,8 @@ const CHECKS: &[Check] = &[
     Check { rule: "pure modules do no I/O", find: architecture::pure_files_do_no_io },
     Check { rule: "only the manager creates watches and queues", find: architecture::only_the_manager_watches },
     Check { rule: "worlds judge operators without their code", find: worlds::worlds_use_only_the_api },
+    Check { rule: "worlds decide nothing with libraries", find: worlds::worlds_use_no_library_of_operators },
+    Check { rule: "branches in simulated code have an order", find: worlds::branches_have_an_order },
     Check { rule: "a skipped test is counted, with its reason", find: architecture::skipped_tests_are_counted },
     Check { rule: "permissions have no wildcards", find: architecture::permissions_have_no_wildcards },
     Check { rule: "every crate has the lints of the workspace", find: manifests::lints },

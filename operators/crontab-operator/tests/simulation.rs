@@ -1,5 +1,7 @@
 //! Random worlds (`testing/simulation`) for `CronTab`.
 
+#[path = "simulation/judged.rs"]
+mod judged;
 #[path = "simulation/subject.rs"]
 mod subject;
 

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::{
     disturbance::{Act, Phase},
     network::Effects,
-    plan::{Plan, Played},
+    plan::{Judged, Plan, Played},
     shrink::shrink,
     subjects::Subjects,
     trace::Line,
@@ -30,6 +30,8 @@ const EVERY_CELL: &str = "SIMULATE_EVERY_CELL";
 /// While cells are empty, such a campaign plays on for up to this many times its time: how many worlds fit into a time depends on
 /// the machine.
 const LONGEST: u32 = 3;
+/// Of this many worlds, at least one has an object whose condition `Ready` is true at rest.
+const SOME: u64 = 10;
 /// How many lines of the trace a failure shows.
 const SHOWN: usize = 60;
 
@@ -67,7 +69,8 @@ impl Campaign {
     /// # Panics
     ///
     /// When a world fails. The message has the seed, the operators, the shortest list of disturbances that still fails, and the
-    /// end of the trace. Also when `SIMULATE_EVERY_CELL` is set and a disturbance had no effect.
+    /// end of the trace. Also when no object was judged in many worlds, and when `SIMULATE_EVERY_CELL` is set and a disturbance had
+    /// no effect.
     pub fn run(&self, subjects: impl Into<Subjects>) {
         let subjects = subjects.into();
         if let Some(file) = std::env::var_os("SIMULATE_WORLD") {
@@ -106,10 +109,11 @@ impl Campaign {
             }
         });
         let sum = sum.into_inner();
-        eprintln!("{name}: {}\n{}", sum.line(begun.elapsed()), table(&sum, &subjects));
+        eprintln!("{name}: {}\n{name}: {}\n{}", sum.line(begun.elapsed()), sum.judges(), table(&sum, &subjects));
         if let Some((plan, played)) = failure.into_inner() {
             panic!("{}", explain(&plan, played, &subjects));
         }
+        assert!(!sum.has_judged_nothing(), "{name}: {}", sum.judges());
         if every_cell {
             let missing = missing(&sum.effects, &subjects);
             assert!(missing.is_empty(), "{name}: these disturbances never had an effect: {}", missing.join(", "));
@@ -157,6 +161,7 @@ struct Sum {
     effects: Effects,
     /// In how many worlds each act had an effect.
     met: BTreeMap<Act, u64>,
+    judged: Judged,
     shown: Duration,
 }
 
@@ -164,6 +169,8 @@ impl Sum {
     fn add(&mut self, played: &Played, begun: Instant) {
         self.worlds += 1;
         self.simulated += played.simulated;
+        self.judged.claims += played.judged.claims;
+        self.judged.ends += played.judged.ends;
         for (what, count) in &played.effects {
             *self.effects.entry(*what).or_default() += count;
         }
@@ -187,6 +194,17 @@ impl Sum {
              effects of disturbances ({a_minute:.1} per simulated minute)",
             self.worlds
         )
+    }
+
+    /// Describes how often objects were judged.
+    fn judges(&self) -> String {
+        let Judged { claims, ends } = self.judged;
+        format!("objects were judged {claims} times because they were Ready, and {ends} times at the end of worlds")
+    }
+
+    /// Whether the judges have had nothing to do in worlds in which they should have had: then they cannot have found anything.
+    fn has_judged_nothing(&self) -> bool {
+        self.worlds >= SOME && (self.judged.claims == 0 || self.judged.ends == 0)
     }
 
     /// Returns the share of worlds in which this act had an effect, in percent.
@@ -271,11 +289,30 @@ fn text(lines: &[Line], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::toy::Books;
+
+    #[test]
+    fn explanation_has_the_seed_the_operator_and_the_shortest_list_of_disturbances() {
+        static BOOKS: Books =
+            Books { is_wrong: |object| !object["metadata"]["labels"]["team"].is_null(), claims_wrongly: |_| false };
+        let plan = Plan::scripted(5, &[(10, Act::Annotate, 1), (20, Act::Label, 1), (30, Act::Annotate, 2)]);
+        let text = explain(&plan, plan.play(&BOOKS), &Subjects::from(&BOOKS));
+        for part in [
+            "seed 5 of ledgers: object 0: the object is wrong\n",
+            "With these disturbances alone: object 0: the object is wrong\n",
+            "Label, object 0\n",
+            "SIMULATE_SEED=5 repeats it",
+        ] {
+            assert!(text.contains(part), "{part} is missing: {text}");
+        }
+        assert!(!text.contains("Annotate"), "the failure does not need it: {text}");
+    }
 
     /// The result of a world of six hours with these effects.
     fn played(effects: &[(Act, Phase, u64)]) -> Played {
         let effects = effects.iter().map(|(act, phase, count)| ((*act, *phase), *count)).collect();
-        Played { failure: None, trace: Vec::new(), effects, simulated: Duration::from_hours(6) }
+        let judged = Judged { claims: 2, ends: 3 };
+        Played { failure: None, trace: Vec::new(), effects, judged, simulated: Duration::from_hours(6) }
     }
 
     #[test]
@@ -293,6 +330,24 @@ mod tests {
         assert_eq!(row(&sum, Act::Crash), "| Crash | 50 % | 1400 | 0 | 20 | 0 |");
         assert_eq!(row(&sum, Act::Refusals), "| Refusals | 25 % | 1440 |  |  |  |");
         assert_eq!(row(&sum, Act::Stop), "| Stop | 0 % | 0 | 0 | 0 | 0 |");
+    }
+
+    #[test]
+    fn worlds_in_which_no_object_is_judged_count_as_a_failure() {
+        let mut sum = Sum::default();
+        for _ in 0..SOME {
+            assert!(!sum.has_judged_nothing(), "few worlds may have nothing to judge: {}", sum.worlds);
+            sum.add(&Played { judged: Judged::default(), ..played(&[]) }, Instant::now());
+        }
+        assert!(sum.has_judged_nothing());
+        sum.add(&Played { judged: Judged { claims: 0, ends: 3 }, ..played(&[]) }, Instant::now());
+        assert!(sum.has_judged_nothing(), "no claim was judged");
+        sum.add(&played(&[]), Instant::now());
+        assert!(!sum.has_judged_nothing());
+        assert_eq!(
+            sum.judges(),
+            "objects were judged 2 times because they were Ready, and 6 times at the end of worlds"
+        );
     }
 
     #[test]

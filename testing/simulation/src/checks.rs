@@ -39,8 +39,12 @@ pub(crate) struct Checks {
     lenient_until: Duration,
     /// The last transition time of each condition, by uid of the object and type.
     transitions: BTreeMap<(String, String), Timestamp>,
-    /// Number of Events that the operator has created, by uid of the object.
-    events: BTreeMap<String, u32>,
+    /// Number of Events about each object that a process has created since its start, by the name of the process and the uid.
+    events: BTreeMap<(String, String), u64>,
+    /// When each process started.
+    started: BTreeMap<String, Duration>,
+    /// How often the condition `Ready` of an object was checked.
+    claims: u64,
     /// The primaries as of the change that is being checked, each with its operator, by uid.
     objects: BTreeMap<String, (&'static dyn Subject, Arc<Value>)>,
     /// Uids of the primaries whose resources outside the cluster may be left behind.
@@ -68,8 +72,10 @@ const IN_FLIGHT: Duration = Duration::from_mins(1);
 const LEAVING: Duration = Duration::from_mins(2);
 /// When a namespace has been watched for this time, the operator has listed it.
 const JOINING: Duration = Duration::from_secs(30);
-/// The number of Events of one object that the recorder lets through in an hour: a burst, and then one every five minutes.
-const EVENTS: u32 = 25 + 12 + 1;
+/// The number of Events about one object that a process may create at once.
+const BURST: u64 = 25;
+/// After a burst, it may create one about the object in this time.
+const NEXT_EVENT: Duration = Duration::from_mins(5);
 
 impl Checks {
     pub(crate) fn new(
@@ -80,7 +86,7 @@ impl Checks {
         is_elected: bool,
     ) -> Self {
         let (changed, terms, transitions, events, objects, excused, was_restored, made) = Default::default();
-        let (other, stated, last, believed, fresh) = Default::default();
+        let (other, stated, last, believed, fresh, started, claims) = Default::default();
         Self {
             model: model.clone(),
             cast: cast.clone(),
@@ -92,6 +98,8 @@ impl Checks {
             is_elected,
             transitions,
             events,
+            started,
+            claims,
             objects,
             excused,
             was_restored,
@@ -157,6 +165,13 @@ impl Checks {
     /// Takes in that a process starts. The changes and writes of the one before it must be checked by then.
     pub(crate) fn process_starts(&mut self, process: &str) {
         self.terms.start(process);
+        self.events.retain(|(of, _), _| of != process);
+        self.started.insert(process.to_owned(), self.trace.now());
+    }
+
+    /// How often the condition `Ready` of an object was checked.
+    pub(crate) fn claims(&self) -> u64 {
+        self.claims
     }
 
     fn note_leader(&mut self, change: &Change, network: &Network) {
@@ -199,6 +214,7 @@ impl Checks {
                 && is_current(object)
                 && is_watched(object, Duration::ZERO);
             if is_claimed && self.has_last_word(&text(&metadata["uid"])) {
+                self.claims += 1;
                 let judged = role.subject.judge_claim(object, &self.model);
                 let outside = || role.outside.as_ref().map_or(Ok(()), |outside| outside.judge_claim(object));
                 judged
@@ -262,12 +278,22 @@ impl Checks {
                 return Err("the operator has written what it neither makes nor owns".to_owned());
             }
         } else if change.before.is_none() {
-            let uid = change.after.as_ref().map(|event| text(&event["regarding"]["uid"])).unwrap_or_default();
-            let count = self.events.entry(uid).or_default();
-            *count += 1;
-            if *count > 3 * EVENTS {
-                return Err(format!("the operator has created {count} Events of one object"));
-            }
+            self.count_event(change)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a process creates no more Events about an object than its recorder lets through. Repeats are one Event, which it
+    /// changes.
+    fn count_event(&mut self, change: &Change) -> Result<(), String> {
+        let uid = change.after.as_ref().map(|event| text(&event["regarding"]["uid"])).unwrap_or_default();
+        let process = change.writer.to_string();
+        let age = self.trace.now().saturating_sub(self.started.get(&process).copied().unwrap_or_default());
+        let most = BURST + 1 + age.as_secs() / NEXT_EVENT.as_secs();
+        let count = self.events.entry((process, uid)).or_default();
+        *count += 1;
+        if *count > most {
+            return Err(format!("{} has created {count} Events about one object in {age:?}", change.writer));
         }
         Ok(())
     }

@@ -24,8 +24,7 @@ mod awaited;
 mod rates;
 
 use answers::{is_handled, is_lease};
-use awaited::Armed;
-pub(crate) use awaited::Awaited;
+pub(crate) use awaited::{Armed, Awaited};
 use rates::Rates;
 
 /// Prefix of the client names of the operator's processes.
@@ -91,9 +90,9 @@ impl Network {
         Self { state: Mutex::new(State::new(seed)), trace, perform: Arc::downgrade(perform) }
     }
 
-    /// Lets this disturbance act at the awaited request; without `awaited`, at the next one.
-    pub(crate) fn arm(&self, number: usize, phase: Phase, awaited: Option<Awaited>) {
-        self.state().armed.push(Armed::new(number, phase, awaited));
+    /// Lets a disturbance act at the request for which it waits.
+    pub(crate) fn arm(&self, armed: Armed) {
+        self.state().armed.push(armed);
     }
 
     /// Begins a disturbance that lasts for a while. `about` is the resource or the process that it concerns. It hinders the
@@ -286,11 +285,7 @@ impl State {
                 }
                 Act::Isolation if request.client == trouble.about => due.before.push(Action::Drop),
                 Act::LostRequests if happens => due.before.push(Action::Drop),
-                // Not a create. The operator gives it up and sends it again, and the object may be deleted before the late one
-                // arrives. Then nothing tells the API server that it comes too late: a Job would run twice, which the checks forbid.
-                Act::LateRequests
-                    if happens && is_work(request) && !matches!(request.verb, Verb::Get | Verb::Create) =>
-                {
+                Act::LateRequests if happens && is_work(request) && request.verb.writes() && !is_once(request) => {
                     held += Duration::from_millis(self.rng.u64(LATE));
                     self.late.push((now + held, request.clone()));
                     self.lose(now + held, request);
@@ -312,16 +307,15 @@ impl State {
             self.suffer(now, trouble.act, held);
         }
         self.disturb_answer(now, request, &mut due);
-        if is_work(request) {
-            let now: Vec<_> = self.armed.extract_if(.., |armed| armed.acts_at(request)).collect();
-            for armed in now.into_iter().rev() {
-                let side = match armed.phase {
-                    Phase::AnyTime | Phase::BeforeHandling => &mut due.before,
-                    Phase::BeforeAnswer => &mut due.after,
-                    Phase::BeforeDelivery => &mut due.delivered,
-                };
-                side.insert(0, Action::Signal(format!("{} {}", armed.number, request.client)));
-            }
+        let is_work = is_work(request);
+        let now: Vec<_> = self.armed.extract_if(.., |armed| armed.acts_at(request, is_work)).collect();
+        for armed in now.into_iter().rev() {
+            let side = match armed.phase {
+                Phase::AnyTime | Phase::BeforeHandling => &mut due.before,
+                Phase::BeforeAnswer => &mut due.after,
+                Phase::BeforeDelivery => &mut due.delivered,
+            };
+            side.insert(0, Action::Signal(format!("{} {}", armed.number, request.client)));
         }
         due
     }
@@ -393,6 +387,13 @@ impl Faults for Network {
 /// Whether a reconcile sends the request.
 fn is_work(request: &RequestInfo) -> bool {
     !matches!(request.verb, Verb::Watch | Verb::List) && !request.resource().starts_with("events") && !is_lease(request)
+}
+
+/// Whether the request creates what must not be created twice. The operator gives a late request up and sends it again, and the object
+/// may be deleted before the late one arrives. Then nothing tells the API server that it comes too late: a Job would run twice, which
+/// the checks forbid.
+fn is_once(request: &RequestInfo) -> bool {
+    request.verb == Verb::Create && request.resource() == "jobs.batch"
 }
 
 /// The number of the process with this client name.

@@ -50,8 +50,19 @@ pub struct Played {
     pub trace: Vec<Line>,
     /// How often each disturbance had an effect.
     pub(crate) effects: Effects,
+    /// How often objects were judged.
+    pub(crate) judged: Judged,
     /// The simulated time that has passed.
     pub simulated: Duration,
+}
+
+/// How often objects were judged. A world in which none was cannot find a wrong one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Judged {
+    /// Of objects whose condition `Ready` was true.
+    pub(crate) claims: u64,
+    /// Of objects at the end of the world, three times each.
+    pub(crate) ends: u64,
 }
 
 fn alone() -> usize {

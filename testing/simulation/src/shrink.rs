@@ -42,3 +42,21 @@ pub(crate) fn shrink(plan: &Plan, played: Played, subjects: &Subjects, limit: Du
     }
     (plan, played)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{disturbance::Act, toy::Books};
+
+    #[test]
+    fn failure_shrinks_to_the_only_one_of_thirty_disturbances_that_it_needs() {
+        static BOOKS: Books =
+            Books { is_wrong: |object| !object["metadata"]["labels"]["team"].is_null(), claims_wrongly: |_| false };
+        let act = |number: u64| (5 * number, if number == 17 { Act::Label } else { Act::Annotate }, number);
+        let plan = Plan::scripted(1, &(1..=30).map(act).collect::<Vec<_>>());
+        let played = plan.play(&BOOKS);
+        let (short, played) = shrink(&plan, played, &Subjects::from(&BOOKS), Duration::MAX);
+        assert!(matches!(&short.disturbances[..], [only] if only.act == Act::Label), "{short}");
+        assert_eq!(played.failure.as_deref(), Some("object 0: the object is wrong"));
+    }
+}

@@ -224,12 +224,12 @@ impl Stage {
                 self.lose_all(&network, until);
                 true
             }
-            Act::Crash | Act::Stop => {
+            Act::Crash | Act::CrashAnywhere | Act::Stop => {
                 // A crash at a request must hit the process that has sent it: the others are not in the middle of anything.
                 let process = interrupted.unwrap_or_else(|| rng.usize(..self.plan.replicas));
                 network.process_ends();
                 let mut state = self.state();
-                if act == Act::Crash {
+                if act != Act::Stop {
                     state.alive[process].store(false, Ordering::Relaxed);
                 }
                 state.ends.push((process, act));
@@ -245,6 +245,10 @@ impl Stage {
             }
             Act::ExternalService => match (&self.cast.of(object).outside, self.users.object(object)) {
                 (Some(outside), Some(object)) => outside.act(&object, disturbance.lasts(), &mut rng),
+                _ => false,
+            },
+            Act::ExternalDecision => match (&self.cast.of(object).outside, self.users.object(object)) {
+                (Some(outside), Some(object)) => outside.decide(&object, &mut rng),
                 _ => false,
             },
             Act::DeleteNamespace => {
@@ -288,13 +292,15 @@ impl Stage {
         if disturbance.act == Act::WatchesExpire {
             self.model.compact();
         }
-        let about = if disturbance.act == Act::Isolation {
-            process(rng.usize(..self.plan.replicas))
-        } else {
-            let subject = self.cast.of(disturbance.object).subject;
-            let others = [subject.resource(), "pods"];
-            let resources: Vec<&str> = subject.children().iter().copied().chain(others).collect();
-            resources[rng.usize(..resources.len())].to_owned()
+        let subject = self.cast.of(disturbance.object).subject;
+        let about = match disturbance.act {
+            Act::Isolation => process(rng.usize(..self.plan.replicas)),
+            Act::Denied => rng.choice(subject.children()).map(|resource| (*resource).to_owned()).unwrap_or_default(),
+            _ => {
+                let others = [subject.resource(), "pods"];
+                let resources: Vec<&str> = subject.children().iter().copied().chain(others).collect();
+                resources[rng.usize(..resources.len())].to_owned()
+            }
         };
         network.begin(disturbance, about);
     }

@@ -183,6 +183,17 @@ pub trait ExternalService: Send + Sync {
     /// Makes something happen there, such as an outage, which may last as long as `time`. Returns whether that had an effect.
     fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool;
 
+    /// Decides about what the object has there, as those do who run the service, such as an airline that rejects a booking. Returns
+    /// whether that had an effect. By default, they decide nothing.
+    fn decide(&self, _object: &Value, _rng: &mut Rng) -> bool {
+        false
+    }
+
+    /// Whether [`decide`](Self::decide) ever has an effect.
+    fn decides(&self) -> bool {
+        false
+    }
+
     /// Draws a merge patch with which a user lets the object of this name adopt or observe something there. A user may have made
     /// it there just before, without the operator; it may also belong to another object, or not exist. `None` if objects cannot
     /// adopt or observe anything.

@@ -1,7 +1,8 @@
-//! Operators for the tests of this crate. They never run.
+//! Operators for the tests of this crate: two that never run, and one that does.
 
 use std::{sync::Arc, time::Duration};
 
+use example_operators::ledgers::Ledgers;
 use fastrand::Rng;
 use jiff::Timestamp;
 use manager::Operator;
@@ -69,13 +70,57 @@ impl Subject for Toy {
         self.kind == PEER.kind
     }
 
-    fn judge(&self, _: &Value, _: &Model) -> Result<(), String> {
-        Ok(())
+    /// An object is wrong if it says so.
+    fn judge(&self, object: &Value, _: &Model) -> Result<(), String> {
+        if object["spec"]["wrong"] == true { Err("it is wrong".to_owned()) } else { Ok(()) }
     }
 
     /// The status has to count the stalled rollouts, and after a minute to say that the object is stuck.
     fn judge_stall(&self, object: &Value, stalled_for: Duration, _: Timestamp) -> Result<(), String> {
         let (status, is_long) = (&object["status"], stalled_for >= Duration::from_mins(1));
         if status["stalled"] == 1 && (!is_long || status["stuck"] == true) { Ok(()) } else { Err(status.to_string()) }
+    }
+}
+
+/// An operator that runs. It makes no mistake, but its judge finds one.
+pub(crate) struct Books {
+    /// Whether an object counts as wrong at the end of a world.
+    pub(crate) is_wrong: fn(&Value) -> bool,
+    /// Whether an object counts as wrong while its condition `Ready` is true.
+    pub(crate) claims_wrongly: fn(&Value) -> bool,
+}
+
+impl Subject for Books {
+    fn operator(&self) -> &'static dyn Operator {
+        &Ledgers { password: || "secret".to_owned() }
+    }
+
+    fn kind(&self) -> (&'static str, &'static str) {
+        ("examples.example.com/v1", "Ledger")
+    }
+
+    fn resource(&self) -> &'static str {
+        "ledgers.examples.example.com"
+    }
+
+    fn children(&self) -> &'static [&'static str] {
+        &["statefulsets.apps", "secrets", "persistentvolumeclaims"]
+    }
+
+    /// Without replicas, an object is ready at once.
+    fn spec(&self, _: &str, _: &mut Rng) -> Value {
+        json!({"replicas": 0})
+    }
+
+    fn damage(&self, _: &str, _: &mut Rng) -> Option<Value> {
+        None
+    }
+
+    fn judge(&self, object: &Value, _: &Model) -> Result<(), String> {
+        if (self.is_wrong)(object) { Err("the object is wrong".to_owned()) } else { Ok(()) }
+    }
+
+    fn judge_claim(&self, object: &Value, _: &Model) -> Result<(), String> {
+        if (self.claims_wrongly)(object) { Err("the claim is wrong".to_owned()) } else { Ok(()) }
     }
 }

@@ -17,9 +17,9 @@ use crate::{
     checks::{self, Checks},
     disturbance::{Act, Phase},
     memory,
-    network::{Network, Perform},
+    network::{Armed, Network, Perform},
     objects::{is_about_leadership, is_for_nothing},
-    plan::{Plan, Played},
+    plan::{Judged, Plan, Played},
     stage::{Stage, process},
     stalls::Stalls,
     subject::{Caller, ExternalService, Period},
@@ -99,9 +99,10 @@ async fn play(plan: &Plan, subjects: &Subjects) -> Played {
     let guard = tracing::subscriber::set_default(subscriber);
     let result = world.live().await;
     let (effects, simulated) = (world.network.effects(), trace.now());
+    let judged = Judged { claims: world.checks.claims(), ends: world.ends };
     world.end().await;
     drop(guard);
-    Played { failure: result.err(), trace: trace.take(), effects, simulated }
+    Played { failure: result.err(), trace: trace.take(), effects, judged, simulated }
 }
 
 struct World {
@@ -117,6 +118,8 @@ struct World {
     /// How many processes have been started.
     starts: u64,
     restores: u64,
+    /// How often an object was judged at the end.
+    ends: u64,
     /// Keeps it alive for the network, which has only a weak reference.
     _perform: Arc<Perform>,
 }
@@ -147,6 +150,7 @@ impl World {
             processes: (0..processes).map(|_| None).collect(),
             starts: 0,
             restores: 0,
+            ends: 0,
             _perform: perform,
         }
     }
@@ -163,7 +167,10 @@ impl World {
             while let Some(next) = self.plan.disturbances.get(due).filter(|next| next.at <= self.trace.now()) {
                 match next.phase {
                     Phase::AnyTime => self.stage.perform(due, None).await,
-                    phase => self.network.arm(due, phase, self.stage.awaited(next)),
+                    phase => {
+                        let awaited = self.stage.awaited(next);
+                        self.network.arm(Armed::new(due, phase, awaited, next.act == Act::CrashAnywhere));
+                    }
                 }
                 due += 1;
             }
@@ -293,11 +300,7 @@ impl World {
         self.pass(SETTLING).await?;
         self.forget_all().await?;
         let young = self.size_of_processes().await;
-        let kept = KEPT * i64::try_from(self.stage.cast.all().len()).unwrap_or(1);
-        if old > young + kept {
-            return Err(format!("all objects are gone, and {old} bytes are in use; by a young process {young}"));
-        }
-        Ok(())
+        keeps_little(old, young, self.stage.cast.all().len())
     }
 
     async fn forget_all(&mut self) -> Result<(), String> {
@@ -313,13 +316,9 @@ impl World {
         }
         let scrape = self.processes.iter().flatten().map(Harness::scrape).collect::<String>();
         let users = &self.stage.users;
-        let is_of_objects = |line: &&str| {
-            (0..self.plan.objects).any(|number| {
-                line.contains(&format!("namespace=\"{}\"", users.namespace(number)))
-                    && line.contains(&format!("name=\"{}\"", users.name(number)))
-            })
-        };
-        match scrape.lines().find(is_of_objects) {
+        let objects: Vec<_> =
+            (0..self.plan.objects).map(|number| (users.namespace(number), users.name(number))).collect();
+        match series_of(&scrape, &objects) {
             Some(line) => Err(format!("all objects are gone, but not the series {line}")),
             None => Ok(()),
         }
@@ -413,7 +412,7 @@ impl World {
         Ok(())
     }
 
-    fn judge(&self) -> Result<(), String> {
+    fn judge(&mut self) -> Result<(), String> {
         let (cast, users) = (&self.stage.cast, &self.stage.users);
         checks::no_orphans(cast, &self.model)?;
         let mut objects = vec![Vec::new(); cast.all().len()];
@@ -425,6 +424,7 @@ impl World {
                 objects[cast.number_of(number)].push(stored);
             }
         }
+        self.ends += u64::try_from(objects.iter().map(Vec::len).sum::<usize>()).unwrap_or(u64::MAX);
         let excused = |uid: &str| self.checks.is_excused(uid);
         let outsides = cast.all().iter().map(|role| &role.outside).zip(&objects);
         outsides.filter_map(|(outside, objects)| Some(outside.as_ref()?.judge(objects, &excused))).collect()
@@ -458,6 +458,24 @@ impl World {
     }
 }
 
+/// The first series of one of these objects, which are given by namespace and name.
+fn series_of<'a>(scrape: &'a str, objects: &[(&str, String)]) -> Option<&'a str> {
+    let is_of_an_object = |line: &&str| {
+        let has = |label: &str, value: &str| line.contains(&format!("{label}=\"{value}\""));
+        objects.iter().any(|(namespace, name)| has("namespace", namespace) && has("name", name))
+    };
+    scrape.lines().find(is_of_an_object)
+}
+
+/// Checks that processes with this number of operators, whose objects are gone, use few bytes more than young ones.
+fn keeps_little(old: i64, young: i64, operators: usize) -> Result<(), String> {
+    let kept = KEPT * i64::try_from(operators).unwrap_or(1);
+    if old > young + kept {
+        return Err(format!("all objects are gone, and {old} bytes are in use; by a young process {young}"));
+    }
+    Ok(())
+}
+
 /// Checks that no reconcile of this process has panicked, whether it leads or not.
 fn has_not_panicked(process: &Harness) -> Result<(), String> {
     not_zero(&process.scrape(), "controller_runtime_reconcile_panics_total").map_or(Ok(()), Err)
@@ -478,7 +496,71 @@ fn leads(scrape: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+    use kube::{
+        Api,
+        api::{Patch, PatchParams},
+    };
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::toy::Books;
+
+    static BOOKS: Books = Books { is_wrong: |_| false, claims_wrongly: |_| false };
+
+    /// Lets a world without processes rest. After a minute, this client sends a patch of a namespace.
+    async fn resting(client: &'static str, patch: Option<Value>) -> Result<(), String> {
+        let mut world = World::new(&Plan::scripted(1, &[]), &Subjects::from(&BOOKS));
+        let api: Api<Namespace> = Api::all(world.model.client_named(client));
+        let write = async move {
+            sleep(Duration::from_mins(1)).await;
+            if let Some(patch) = patch {
+                let written = api.patch("shop", &PatchParams::default(), &Patch::Merge(patch)).await;
+                written.expect("the API server accepts it");
+            }
+        };
+        let (result, ()) = tokio::join!(world.nothing_happens("at rest"), write);
+        result
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn write_in_a_world_at_rest_is_found() {
+        assert_eq!(resting("user", None).await, Ok(()));
+        let label = || Some(json!({"metadata": {"labels": {"team": "1"}}}));
+        let found = resting("user", label()).await.expect_err("a user has changed something");
+        assert_eq!(found, "at rest: namespaces shop is written by \"user\"");
+        assert!(resting("operator-0", label()).await.is_err(), "the operator has");
+        assert_eq!(resting("user", Some(json!({}))).await, Ok(()), "users may write what changes nothing");
+        let found = resting("operator-0", Some(json!({}))).await.expect_err("the operator must not");
+        assert!(
+            found.starts_with("at rest: operator-0 sends a write that changes nothing: patch namespaces"),
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn judges_look_at_objects_that_claim_to_be_ready_and_at_the_end() {
+        static BOASTING: Books = Books { is_wrong: |_| false, claims_wrongly: |_| true };
+        static WRONG: Books = Books { is_wrong: |_| true, claims_wrongly: |_| false };
+        let plan = Plan::scripted(1, &[]);
+        let [fine, boasting, wrong] = [&BOOKS, &BOASTING, &WRONG].map(|books| plan.play(books));
+        assert_eq!(fine.failure, None);
+        assert!(fine.judged.claims > 0 && fine.judged.ends == 3, "{:?}", fine.judged);
+        assert_eq!(boasting.failure.as_deref(), Some("Ready of a is true, but the claim is wrong"));
+        assert_eq!(wrong.failure.as_deref(), Some("object 0: the object is wrong"));
+    }
+
+    #[test]
+    fn what_a_process_keeps_of_objects_that_are_gone_is_found() {
+        let objects = [("shop", "a".to_owned()), ("depot", "b".to_owned())];
+        let series = |namespace: &str, name: &str| {
+            series_of(&format!("# HELP x y\nx{{namespace=\"{namespace}\",name=\"{name}\"}} 1\n"), &objects).is_some()
+        };
+        assert!(series("shop", "a") && series("depot", "b"));
+        assert!(!series("shop", "b") && !series("depot", "a") && !series("default", "a"));
+        assert_eq!(keeps_little(1_000 + 2 * KEPT, 1_000, 2), Ok(()));
+        assert!(keeps_little(1_001 + 2 * KEPT, 1_000, 2).is_err());
+    }
 
     #[test]
     fn metric_that_is_not_zero_or_not_there_is_found() {

@@ -44,7 +44,7 @@ pub(super) fn own_libraries_serve_one_operator(files: &[File]) -> Vec<Finding> {
 }
 
 /// The folder of the operator to which a library belongs, such as `operators/a-operator/`; `None` for all other crates.
-fn owner(manifest: &File) -> Option<&str> {
+pub(super) fn owner(manifest: &File) -> Option<&str> {
     let inside = manifest.path.strip_prefix("operators/")?;
     let (operator, inside) = inside.split_once('/')?;
     inside.contains('/').then(|| &manifest.path[..="operators/".len() + operator.len()])

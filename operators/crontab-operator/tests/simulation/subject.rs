@@ -1,6 +1,8 @@
 //! What random worlds must know about `CronTab`: its specs, and how to judge its runs and its final state. The judge is written
 //! from the specification and uses nothing of the operator's code.
 
+pub(crate) mod jobs;
+
 use crontab_operator::CronTabOperator;
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
@@ -127,8 +129,8 @@ impl Subject for CronTab {
         Some(json!({"spec": spec}))
     }
 
-    /// Checks that each due time has a Job, and that there are no other Jobs. A Job takes a minute at most, so runs overlap only
-    /// if two successive minutes are due; `Forbid` may then skip the second one.
+    /// Checks that each due time has a Job, that there are no other Jobs, which of them run at the same time, and which stay. A Job
+    /// takes a minute at most, so runs overlap only if two successive minutes are due; `Forbid` may then skip the second one.
     fn judge_period(&self, object: &Value, period: &Period) -> Result<(), String> {
         let uid = &object["metadata"]["uid"];
         let jitter = SignedDuration::from_secs(object["spec"]["jitterSeconds"].as_i64().unwrap_or_default());
@@ -153,6 +155,8 @@ impl Subject for CronTab {
             made.push(due);
         }
         judge_requested(object, period, &requested)?;
+        jobs::judge_concurrency(object, period)?;
+        jobs::judge_history(object, period)?;
         // Nothing hinders the operator, so it sees the end of each run before the Job goes after its `ttlSecondsAfterFinished`.
         let events = period.changes.iter().filter(|change| change.resource.starts_with("events"));
         let mut events = events.filter_map(|change| change.after.as_deref());
@@ -204,13 +208,11 @@ impl Subject for CronTab {
     /// Judges a suspended object: [`calm`](Subject::calm) suspends all objects before the end.
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
         let (spec, status) = (&object["spec"], &object["status"]);
-        let mut jobs = cluster.objects(JOBS);
-        jobs.retain(|job| job["metadata"]["ownerReferences"][0]["uid"] == object["metadata"]["uid"]);
-        for (type_, field, default) in
-            [("Complete", "successfulJobsHistoryLimit", 3), ("Failed", "failedJobsHistoryLimit", 1)]
-        {
-            let limit = usize::try_from(spec[field].as_u64().unwrap_or(default)).unwrap_or(usize::MAX);
-            let count = jobs.iter().filter(|job| condition(&job["status"], type_)["status"] == "True").count();
+        let mut ours = cluster.objects(JOBS);
+        ours.retain(|job| job["metadata"]["ownerReferences"][0]["uid"] == object["metadata"]["uid"]);
+        for (type_, field, default) in jobs::ENDS {
+            let limit = jobs::limit(spec, field, default);
+            let count = ours.iter().filter(|job| condition(&job["status"], type_)["status"] == "True").count();
             if count > limit {
                 return Err(format!("{count} Jobs are {type_}, but the limit is {limit}"));
             }
@@ -219,7 +221,7 @@ impl Subject for CronTab {
         if !request.is_null() && status["lastRunNow"] != *request {
             return Err(format!("{request} is requested, and lastRunNow is {}", status["lastRunNow"]));
         }
-        for job in jobs.iter().filter(|job| !is_requested(job)) {
+        for job in ours.iter().filter(|job| !is_requested(job)) {
             let time = scheduled_at(job)?;
             let last = last_schedule_time(object);
             if last.is_none_or(|last| last < time) {
@@ -238,17 +240,7 @@ impl Subject for CronTab {
         if !degraded.iter().any(|says| say(status, &[("Degraded", *says)]).is_ok()) {
             return Err(format!("Degraded is {}", condition(status, "Degraded")));
         }
-        // A run that ended last and failed is a problem. Without ended runs, there is no condition.
-        let has_ended = !status["lastSuccessfulTime"].is_null() || !status["lastFailure"].is_null();
-        let last_run = match condition(status, "Degraded")["status"].as_str() {
-            _ if !has_ended => &Value::Null,
-            Some("True") => &json!("False"),
-            _ => &json!("True"),
-        };
-        if condition(status, "LastRunSucceeded")["status"] != *last_run {
-            return Err(format!("LastRunSucceeded is {}", condition(status, "LastRunSucceeded")));
-        }
-        Ok(())
+        jobs::judge_last_run(status, &ours)
     }
 }
 

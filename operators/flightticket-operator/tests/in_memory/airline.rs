@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// A provider. Clones share its data.
 #[derive(Clone, Default)]
@@ -21,6 +22,10 @@ pub(crate) struct Airline(Arc<Mutex<Books>>);
 
 #[derive(Default)]
 pub(crate) struct Books {
+    /// When the clock of the provider was at the beginning of 1970. It shows tokio's time, which tests pause.
+    begun: Option<Instant>,
+    /// How long a booking stays pending; zero confirms it at once.
+    pub(crate) confirm_delay: SignedDuration,
     pub(crate) bookings: Vec<Booking>,
     buried: BTreeSet<Reference>,
     seats: BTreeMap<RouteKey, u32>,
@@ -50,7 +55,9 @@ pub(crate) enum Trouble {
 impl Airline {
     pub(crate) fn new() -> Self {
         let airline = Self::default();
-        airline.books().usual_seats = 1_000;
+        let mut books = airline.books();
+        (books.begun, books.usual_seats) = (Some(Instant::now()), 1_000);
+        drop(books);
         airline
     }
 
@@ -61,6 +68,7 @@ impl Airline {
     /// Carries out a request.
     pub(crate) fn handle(&self, request: &Request<Bytes>) -> Response<Bytes> {
         let mut books = self.books();
+        books.confirm_due();
         let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
         let kind: Vec<&str> = path.iter().enumerate().map(|(at, part)| if at == 2 { "*" } else { part }).collect();
         *books.handled.entry(format!("{} {}", request.method(), kind.join("/"))).or_default() += 1;
@@ -85,8 +93,8 @@ impl Airline {
     /// Acts as the airline, for example cancels a booking.
     pub(crate) fn act(&self, act: Act, id: &str) {
         let mut books = self.books();
-        let booking = books.booking(id).expect("a booking");
-        if let Ok(decision) = ledger::airline(act, booking, "NEWCODE".to_owned(), now()) {
+        let (booking, now) = (books.booking(id).expect("a booking"), books.now());
+        if let Ok(decision) = ledger::airline(act, booking, "NEWCODE".to_owned(), now) {
             books.apply(decision.changes);
         }
     }
@@ -117,14 +125,35 @@ impl Books {
         self.troubles.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, trouble)| *trouble)
     }
 
+    /// Confirms the pending bookings whose time has come.
+    pub(crate) fn confirm_due(&mut self) {
+        let now = self.now();
+        let due = self.bookings.iter().filter(|it| it.confirm_at.is_some_and(|time| time <= now)).cloned();
+        for booking in due.collect::<Vec<_>>() {
+            if let Ok(decision) = ledger::airline(Act::Confirm, booking, "CODE".to_owned(), now) {
+                self.apply(decision.changes);
+            }
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        let passed = self.begun.map(|begun| begun.elapsed()).unwrap_or_default();
+        Timestamp::UNIX_EPOCH + passed
+    }
+
     fn route(&mut self, request: &Request<Bytes>, path: &[&str]) -> Result<Response<Bytes>, Problem> {
         let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
-        let method = request.method();
+        let (method, now) = (request.method(), self.now());
         match (method, path) {
             (&Method::POST, ["v1", "bookings"]) => {
                 let booked = self.book(&body);
                 booked.map(|it| {
-                    answer(if it.is_replay { StatusCode::OK } else { StatusCode::CREATED }, &shown(&it.booking))
+                    let status = match it.booking.state {
+                        State::Pending => StatusCode::ACCEPTED,
+                        _ if it.is_replay => StatusCode::OK,
+                        _ => StatusCode::CREATED,
+                    };
+                    answer(status, &shown(&it.booking))
                 })
             }
             (&Method::GET, ["v1", "bookings", id]) if self.hidden.contains(*id) => Err(missing()),
@@ -134,7 +163,7 @@ impl Books {
                     let tag = request.headers().get("if-match").and_then(|it| it.to_str().ok()).unwrap_or_default();
                     let expected = Expected::OneOf(vec![tag.trim_matches('"').to_owned()]);
                     let free = self.free(&booking.route());
-                    ledger::modify(booking, &expected, number(&body)?, &free, now())?
+                    ledger::modify(booking, &expected, number(&body)?, &free, now)?
                 } else {
                     Decision { answer: booking, changes: Vec::new() }
                 };
@@ -145,7 +174,7 @@ impl Books {
                 let booking = self.booking(id).ok_or_else(missing)?;
                 let (new, old) = (reference(&body["reference"]), reference(&body["expect"]));
                 let is_taken = self.buried.contains(&new) || self.current(&new).is_some();
-                let decided = ledger::adopt(booking, &new, &old, contact(&body["contact"]), is_taken, now())?;
+                let decided = ledger::adopt(booking, &new, &old, contact(&body["contact"]), is_taken, now)?;
                 self.apply(decided.changes);
                 Ok(answer(StatusCode::OK, &shown(&decided.answer)))
             }
@@ -153,7 +182,7 @@ impl Books {
                 let reference = Reference::parse(name).expect("a reference");
                 let (is_buried, current) = (self.buried.contains(&reference), self.current(&reference));
                 let standing = if method == Method::DELETE {
-                    let decided = ledger::cancel_reference(&reference, is_buried, current, now())?;
+                    let decided = ledger::cancel_reference(&reference, is_buried, current, now)?;
                     self.apply(decided.changes);
                     decided.answer
                 } else {
@@ -176,9 +205,9 @@ impl Books {
             usual_seats: Some(self.usual_seats),
             free: self.free(&route),
         };
-        let policy = Policy { default_seats: None, confirm_delay: SignedDuration::ZERO };
+        let policy = Policy { default_seats: None, confirm_delay: self.confirm_delay };
         let fresh = Fresh { id: format!("BK-{}", self.bookings.len()), confirmation: "CODE".to_owned() };
-        let decided = ledger::book(&order, facts, policy, fresh, now())?;
+        let decided = ledger::book(&order, facts, policy, fresh, self.now())?;
         self.apply(decided.changes);
         Ok(decided.answer)
     }
@@ -279,8 +308,4 @@ fn shown(booking: &Booking) -> Value {
 
 fn answer(status: StatusCode, body: &Value) -> Response<Bytes> {
     Response::builder().status(status).body(Bytes::from(body.to_string())).expect("an answer")
-}
-
-fn now() -> Timestamp {
-    Timestamp::UNIX_EPOCH
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use booking_server::booking::Booking;
+use booking_server::booking::{Booking, State};
 use model_apiserver::Change;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -154,16 +154,18 @@ impl Audit {
     }
 
     /// The operator buys nothing for a ticket that only observes, or that names a booking. Exceptions: the status shows that this
-    /// booking was the ticket's own, or stores the next attempt.
+    /// booking was the ticket's own, or stores the next attempt, or the airline has rejected a booking of the ticket, so that its
+    /// reference is free again.
     fn check_purchase(&self, booking: &Booking) -> Result<(), String> {
         let uid = owner(booking);
+        let is_free = self.bookings.iter().any(|it| it.state == State::Rejected && owner(it) == uid);
         let may_buy = |version: &Version| {
             let names_another = version.named.as_ref().is_some_and(|id| !self.may_replace(uid, id));
             let status = &version.ticket["status"];
             let is_refused = status["purchaseRefused"] == true;
             let has_attempt = status["attempt"].as_u64().is_some_and(|attempt| attempt > 0) && !is_refused;
             let is_only_named = version.named.is_some() && status["bookingId"].is_null() && !has_attempt;
-            !observes(&version.ticket) && !names_another && !is_only_named
+            !observes(&version.ticket) && (is_free || (!names_another && !is_only_named))
         };
         if is_foreign(uid) || self.was(uid, may_buy) {
             return Ok(());
@@ -252,7 +254,7 @@ pub(crate) fn uid(ticket: &Value) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use booking_server::booking::{Cabin, Contact, Order, Reference, State};
+    use booking_server::booking::{Cabin, Contact, Order, Reference};
     use jiff::Timestamp;
     use serde_json::json;
 
@@ -343,6 +345,25 @@ mod tests {
         for named in ["BK-0", "BK-1", "../references/desk-0"] {
             assert!(!allows("shop", &json!({"flights.com/booking-id": named}), &json!({}), &bought), "{named}");
         }
+    }
+
+    /// A ticket books again under the same reference when its user has changed it. The operator removes the annotation before.
+    #[test]
+    fn reference_of_a_rejected_booking_is_free_again() {
+        let named = json!({"flights.com/booking-id": "BK-0"});
+        let first = booking(TICKET);
+        let again = Booking { id: "BK-1".to_owned(), ..booking(TICKET) };
+        for (state, is_allowed) in [(State::Rejected, true), (State::Cancelled, false)] {
+            let ended = changed(&first, |it| (it.state, it.message) = (state, Some("by the airline".to_owned())));
+            let mut audit = Audit::default();
+            audit.record(std::slice::from_ref(&first));
+            audit.entries.clear();
+            let metadata = json!({"uid": TICKET, "namespace": "shop", "annotations": named});
+            audit.changed(&written(json!({"metadata": metadata, "spec": {}})), false);
+            audit.record(&[ended, again.clone()]);
+            assert_eq!(audit.check().is_ok(), is_allowed, "{state:?}");
+        }
+        assert!(!allows("shop", &json!({}), &json!({"managementPolicy": "Observe"}), &[again]), "it only observes");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Judges tickets at the end of a world: what each one reports must agree with the provider's books.
 
-use booking_server::booking::Booking;
+use booking_server::booking::{Booking, State};
 use serde_json::Value;
 use simulation::oracle::say;
 
@@ -23,12 +23,18 @@ const DIVERGED: Told = ("False", "Diverged");
 const HELD: Told = ("False", "BookingHeldByAnother");
 const NOT_FOUND: Told = ("False", "BookingNotFound");
 const CANCELLED: Told = ("False", "BookingCancelledExternally");
+const REJECTED: Told = ("False", "BookingRejected");
 const NOT_BOOKED: Told = ("False", "NotBooked");
+const NOT_MODIFIED: Told = ("False", "ModificationRejected");
 
 impl Provider {
     /// Judges a ticket that is not paused. `is_excused`: its booking may be missing, because the operator cannot know about it any
     /// more.
     pub(crate) fn judge_one(&self, ticket: &Value, is_excused: bool) -> Result<(), String> {
+        // The reference of a rejected booking is free again. A late request may book under it, and the ticket need not know.
+        if ticket["status"]["phase"] == "Rejected" && self.state().rejected.contains(uid(ticket)) {
+            return Ok(());
+        }
         if observes(ticket) {
             return self.judge_observing(ticket, is_excused);
         }
@@ -47,6 +53,9 @@ impl Provider {
         }
         let id = status["bookingId"].as_str().unwrap_or_default();
         let Some(booking) = self.booking(id) else { return Err(format!("there is no booking {id:?}: {status}")) };
+        if booking.state == State::Pending {
+            return Err(format!("the airline has not confirmed {id}: {status}"));
+        }
         let is_excused = booking.state.is_live() || booking.message.is_some() || observes(ticket);
         if self.is_of(ticket, id) && !is_excused {
             return Err(format!("the operator has cancelled {id}: {status}"));
@@ -62,7 +71,13 @@ impl Provider {
             return judge_other_trip(ticket, &booking);
         }
         if !has_wanted_number(spec, &booking) {
-            return Err(format!("{} has {} seats in {spec}", booking.order.reference, booking.order.number));
+            if !booking.departed {
+                return Err(format!("{} has {} seats in {spec}", booking.order.reference, booking.order.number));
+            }
+            // The airline changes no booking whose flight has left.
+            shows(status, &booking)?;
+            say(status, &[("Ready", BOOKED), ("Synced", NOT_MODIFIED)])?;
+            return is_noted(ticket, &booking);
         }
         shows(status, &booking)?;
         say(status, &[("Ready", BOOKED), ("Synced", UP_TO_DATE)])?;
@@ -80,7 +95,8 @@ impl Provider {
         let cancelled = state.cancelled.get(uid).copied().unwrap_or(0);
         // A ticket replaces only a booking that its status shows.
         let may_replace = spec["rebookPolicy"] == "Always" && !state.unseen.contains(uid);
-        let is_final = (cancelled > 0 && !may_replace) || cancelled > MOST_ATTEMPTS;
+        let is_rejected = state.rejected.contains(uid);
+        let is_final = (cancelled > 0 && !may_replace) || cancelled > MOST_ATTEMPTS || is_rejected;
         if !is_final && !is_excused && !state.audit.has_given(uid) {
             return Err(format!("{uid} has no booking, although only {cancelled} were cancelled: {status}"));
         }
@@ -108,7 +124,8 @@ impl Provider {
         }
         // A booking moves only to a reference that is new.
         let has_new_reference = !is_excused && !self.state().audit.has_held_any(uid(ticket));
-        let may_move = booking.state.is_live() && is_of_tenant(ticket, &booking) && has_new_reference;
+        let is_movable = booking.state.is_live() && !booking.departed;
+        let may_move = is_movable && is_of_tenant(ticket, &booking) && has_new_reference;
         if adopts(ticket) && may_move {
             return Err(format!("{} has not taken over {id}: {status}", uid(ticket)));
         }
@@ -130,7 +147,8 @@ impl Provider {
             return say(status, &[("Ready", HELD), ("Synced", NOT_BOOKED)]);
         }
         if !booking.state.is_live() {
-            return say(status, &[("Ready", CANCELLED), ("Synced", NOT_BOOKED)]);
+            let ready = if booking.state == State::Rejected { REJECTED } else { CANCELLED };
+            return say(status, &[("Ready", ready), ("Synced", NOT_BOOKED)]);
         }
         shows(status, &booking)?;
         let agrees = is_trip_of(spec, &booking) && has_wanted_number(spec, &booking);

@@ -16,7 +16,10 @@ use std::{
     time::Duration,
 };
 
-use booking_server::{booking::Booking, ledger::Airline as Act};
+use booking_server::{
+    booking::{Booking, State as Stage},
+    ledger::Airline as Act,
+};
 use bytes::Bytes;
 use clap::Command;
 use fastrand::Rng;
@@ -27,6 +30,7 @@ use flightticket_operator::{
 };
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
+use jiff::SignedDuration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use manager::{Manager, Operator};
 use model_apiserver::{Change, Model};
@@ -103,10 +107,14 @@ impl Subject for FlightTicket {
             lagging_until: None,
             cancelled: BTreeMap::new(),
             unseen: BTreeSet::new(),
+            rejected: BTreeSet::new(),
             audit: Audit::default(),
         };
         let provider = Provider(Arc::new(Inner { airline, note, state: Mutex::new(state) }));
-        provider.0.airline.books().set_seats(SEATS);
+        let mut books = provider.0.airline.books();
+        books.set_seats(SEATS);
+        books.confirm_delay = confirm_delay(seed);
+        drop(books);
         Some(Arc::new(provider))
     }
 
@@ -119,6 +127,13 @@ impl Subject for FlightTicket {
     fn judge(&self, _: &Value, _: &Model) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// How long the airline of this world takes to confirm a booking: in every second world no time.
+pub(crate) fn confirm_delay(seed: u64) -> SignedDuration {
+    const SECONDS: [i64; 3] = [5, 30, 100];
+    let seconds = if seed.is_multiple_of(2) { SECONDS[Rng::with_seed(seed).usize(..SECONDS.len())] } else { 0 };
+    SignedDuration::from_secs(seconds)
 }
 
 /// The provider of one world. Clones share its state.
@@ -143,6 +158,8 @@ struct State {
     cancelled: BTreeMap<String, usize>,
     /// The uids of tickets whose booking the airline has cancelled before the status showed it. They need not buy another one.
     unseen: BTreeSet<String>,
+    /// The uids of tickets of which the airline has rejected a booking. Its reference is free again.
+    rejected: BTreeSet<String>,
     /// Checks what the operator does to bookings.
     audit: Audit,
 }
@@ -266,6 +283,30 @@ impl ExternalService for Provider {
         }
     }
 
+    /// The airline confirms or rejects the pending booking of a ticket, or reports that its flight has left.
+    fn decide(&self, object: &Value, rng: &mut Rng) -> bool {
+        let Some(booking) = object["status"]["bookingId"].as_str().and_then(|id| self.booking(id)) else {
+            return false;
+        };
+        let act = match booking.state {
+            Stage::Pending => [Act::Confirm, Act::Reject, Act::Depart][rng.usize(..3)],
+            Stage::Confirmed if rng.u8(..3) == 0 => Act::Depart,
+            _ => return false,
+        };
+        if act == Act::Depart && booking.departed {
+            return false;
+        }
+        self.0.airline.act(act, &booking.id);
+        if act == Act::Reject {
+            self.state().rejected.insert(uid_of(booking.order.reference.as_str()).to_owned());
+        }
+        true
+    }
+
+    fn decides(&self) -> bool {
+        true
+    }
+
     fn import(&self, namespace: &str, name: &str, rng: &mut Rng) -> Option<Value> {
         Some(self.draw_import(namespace, name, rng))
     }
@@ -290,6 +331,7 @@ impl ExternalService for Provider {
     /// No ticket ever has two live bookings, and a ticket has required whatever the operator does to a booking.
     fn check(&self, has_silent_watch: bool) -> Result<(), String> {
         self.state().audit.pass(Instant::now(), has_silent_watch);
+        self.0.airline.books().confirm_due();
         let mut count: BTreeMap<String, usize> = BTreeMap::new();
         for (reference, _) in self.0.airline.live() {
             *count.entry(uid_of(&reference).to_owned()).or_default() += 1;
@@ -312,9 +354,12 @@ impl ExternalService for Provider {
         }
         let is_anybodys =
             |reference: &str| is_foreign(reference) || objects.iter().any(|object| uid(object) == uid_of(reference));
-        let live = self.0.airline.live();
-        match live.iter().find(|(reference, _)| !is_anybodys(reference) && !is_excused(uid_of(reference))) {
-            Some((reference, _)) => Err(format!("the booking {reference} was left behind")),
+        // Nothing ends a booking whose flight has left.
+        let books = self.0.airline.books();
+        let live = books.bookings.iter().filter(|booking| booking.state.is_live() && !booking.departed);
+        let mut references = live.map(|booking| booking.order.reference.as_str());
+        match references.find(|reference| !is_anybodys(reference) && !is_excused(uid_of(reference))) {
+            Some(reference) => Err(format!("the booking {reference} was left behind")),
             None => Ok(()),
         }
     }

@@ -1,6 +1,8 @@
 //! What random worlds must know about `Memcached`: its specs, and how to judge its final state. The judge follows the
 //! specification and uses none of the operator's code.
 
+pub(crate) mod history;
+
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -19,7 +21,7 @@ pub(crate) struct Memcached;
 
 const PORT: i64 = 11_211;
 /// A Secret with users and their passwords.
-const SECRET: &str = "users";
+pub(crate) const SECRET: &str = "users";
 
 impl Subject for Memcached {
     fn operator(&self) -> &'static dyn Operator {
@@ -106,78 +108,106 @@ impl Subject for Memcached {
     }
 
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let (spec, status) = (&object["spec"], &object["status"]);
-        let find = |resource: &str| beside(object, cluster, resource, name);
+        let follows_secret = judge_children(object, cluster)? == Children::FollowSecret;
+        if follows_secret { history::follows_secret(object, cluster) } else { Ok(()) }
+    }
 
-        let size = spec["size"].as_i64().unwrap_or(1);
-        let budget = &spec["podDisruptionBudget"];
-        let wants_budget = match budget["mode"].as_str().unwrap_or("Auto") {
-            "Auto" => size >= 2,
-            mode => mode == "Always",
-        };
-        let wants_policy = spec["networkPolicy"]["enabled"] == true;
-        let wanted = Wanted {
-            name,
-            adopts: true,
-            app: "memcached",
-            children: &[
-                ("deployments.apps", true),
-                ("services", true),
-                ("poddisruptionbudgets.policy", wants_budget),
-                ("networkpolicies.networking.k8s.io", wants_policy),
-            ],
-            // A Service cannot change from headless to an address of its own, or back.
-            fits: |object, child| {
-                child["kind"] != "Service" || is_headless(object) == (child["spec"]["clusterIP"] == "None")
-            },
-        };
-        let names_secret = !spec["auth"]["secretName"].is_null();
-        if names_secret && beside(object, cluster, "secrets", SECRET).is_none() {
-            // Its children may exist from before the Secret went missing, or not exist yet.
-            let says = |reason| say(status, &[("Ready", ("False", reason)), ("Degraded", ("True", reason))]);
-            return says("SecretNotFound").or_else(|why| says("ResourceConflict").map_err(|_| why));
-        }
-        if !wanted.are_there(object, cluster)? {
-            return Ok(());
-        }
-        let deployment = find("deployments.apps").unwrap_or_default();
-        contains(&deployment, &wanted_deployment(object), "Deployment")?;
-        if spec["auth"]["generate"] == true {
-            let secret = beside(object, cluster, "secrets", &format!("{name}-auth")).unwrap_or_default();
-            let wanted = json!({"metadata": {"labels": labels("memcached", name), "ownerReferences": [owner(object)]}});
-            contains(&secret, &wanted, "Secret")?;
-            for key in ["username", "password", "password-file"] {
-                if secret["data"][key].as_str().is_none_or(str::is_empty) {
-                    return Err(format!("the generated Secret has no {key}"));
-                }
-            }
-        }
-        let service = find("services").unwrap_or_default();
-        contains(&service, &wanted_service(object), "Service")?;
-        if is_headless(object) != (service["spec"]["clusterIP"] == "None") {
-            return Err(format!(
-                "headless: {}, and the address is {}",
-                is_headless(object),
-                service["spec"]["clusterIP"]
-            ));
-        }
-        if wants_budget {
-            let live = find("poddisruptionbudgets.policy").unwrap_or_default();
-            let unavailable = if budget["maxUnavailable"].is_null() { &json!(1) } else { &budget["maxUnavailable"] };
-            let wanted = json!({"spec": {
-                "maxUnavailable": unavailable, "unhealthyPodEvictionPolicy": "AlwaysAllow",
-                "selector": {"matchLabels": selector("memcached", name)},
-            }});
-            contains(&live, &wanted, "PodDisruptionBudget")?;
-        }
-        judge_status(object, status, &deployment, cluster)
+    /// As [`judge`](Subject::judge), but the pods may still have the hash of an earlier Secret: the operator reads Secrets once a
+    /// minute.
+    fn judge_claim(&self, object: &Value, cluster: &Model) -> Result<(), String> {
+        judge_children(object, cluster).map(drop)
     }
 
     /// Section 2.4 of the specification, item 10.
     fn judge_stall(&self, object: &Value, stalled_for: Duration, now: Timestamp) -> Result<(), String> {
         tells_of_stall(&object["status"], stalled_for, now)
     }
+}
+
+/// What the children of an object have been found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Children {
+    /// They are as wanted, and the pods have files of the Secret that the spec names.
+    FollowSecret,
+    /// They are as wanted, and no Secret of users matters.
+    AsWanted,
+    /// They are not as wanted, and the status says why.
+    Excused,
+}
+
+fn judge_children(object: &Value, cluster: &Model) -> Result<Children, String> {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let find = |resource: &str| beside(object, cluster, resource, name);
+
+    let size = spec["size"].as_i64().unwrap_or(1);
+    let budget = &spec["podDisruptionBudget"];
+    let wants_budget = match budget["mode"].as_str().unwrap_or("Auto") {
+        "Auto" => size >= 2,
+        mode => mode == "Always",
+    };
+    let wants_policy = spec["networkPolicy"]["enabled"] == true;
+    let wanted = Wanted {
+        name,
+        adopts: true,
+        app: "memcached",
+        children: &[
+            ("deployments.apps", true),
+            ("services", true),
+            ("poddisruptionbudgets.policy", wants_budget),
+            ("networkpolicies.networking.k8s.io", wants_policy),
+        ],
+        // A Service cannot change from headless to an address of its own, or back.
+        fits: |object, child| {
+            child["kind"] != "Service" || is_headless(object) == (child["spec"]["clusterIP"] == "None")
+        },
+    };
+    let names_secret = !spec["auth"]["secretName"].is_null();
+    if names_secret && beside(object, cluster, "secrets", SECRET).is_none() {
+        // Its children may exist from before the Secret went missing, or not exist yet.
+        let says = |reason| say(status, &[("Ready", ("False", reason)), ("Degraded", ("True", reason))]);
+        says("SecretNotFound").or_else(|why| says("ResourceConflict").map_err(|_| why))?;
+        return Ok(Children::Excused);
+    }
+    if !wanted.are_there(object, cluster)? {
+        return Ok(Children::Excused);
+    }
+    let deployment = find("deployments.apps").unwrap_or_default();
+    contains(&deployment, &wanted_deployment(object), "Deployment")?;
+    if spec["auth"]["generate"] == true {
+        let secret = beside(object, cluster, "secrets", &format!("{name}-auth")).unwrap_or_default();
+        let wanted = json!({"metadata": {"labels": labels("memcached", name), "ownerReferences": [owner(object)]}});
+        contains(&secret, &wanted, "Secret")?;
+        for key in ["username", "password", "password-file"] {
+            if secret["data"][key].as_str().is_none_or(str::is_empty) {
+                return Err(format!("the generated Secret has no {key}"));
+            }
+        }
+    }
+    let service = find("services").unwrap_or_default();
+    contains(&service, &wanted_service(object), "Service")?;
+    if is_headless(object) != (service["spec"]["clusterIP"] == "None") {
+        return Err(format!("headless: {}, and the address is {}", is_headless(object), service["spec"]["clusterIP"]));
+    }
+    if wants_budget {
+        let live = find("poddisruptionbudgets.policy").unwrap_or_default();
+        let unavailable = if budget["maxUnavailable"].is_null() { &json!(1) } else { &budget["maxUnavailable"] };
+        let wanted = json!({"spec": {
+            "maxUnavailable": unavailable, "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": selector("memcached", name)},
+        }});
+        contains(&live, &wanted, "PodDisruptionBudget")?;
+    }
+    if wants_policy {
+        contains(
+            &find("networkpolicies.networking.k8s.io").unwrap_or_default(),
+            &wanted_policy(object),
+            "NetworkPolicy",
+        )?;
+    }
+    history::has_no_more(&deployment, &service, spec, cluster)?;
+    judge_status(object, status, &deployment, cluster)?;
+    Ok(if names_secret { Children::FollowSecret } else { Children::AsWanted })
 }
 
 fn is_headless(object: &Value) -> bool {
@@ -189,7 +219,7 @@ fn one_of(rng: &mut Rng, values: &[&'static str]) -> &'static str {
 }
 
 /// Section 2.3 of the specification, and section 1.7b for labels and annotations of users.
-fn wanted_deployment(object: &Value) -> Value {
+pub(crate) fn wanted_deployment(object: &Value) -> Value {
     let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
     let number = |value: &Value, default: i64| value.as_i64().unwrap_or(default);
     let config = &spec["config"];
@@ -262,7 +292,7 @@ fn wanted_deployment(object: &Value) -> Value {
     })
 }
 
-fn wanted_service(object: &Value) -> Value {
+pub(crate) fn wanted_service(object: &Value) -> Value {
     let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
     let port = spec["port"].as_i64().unwrap_or(PORT);
     let mut service = json!({
@@ -276,6 +306,19 @@ fn wanted_service(object: &Value) -> Value {
         service["metadata"]["annotations"] = spec["service"]["annotations"].clone();
     }
     service
+}
+
+/// Section 2.1 of the specification, `networkPolicy`: any pod of the namespace reaches the port of memcached, and no other one.
+pub(crate) fn wanted_policy(object: &Value) -> Value {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    json!({
+        "metadata": {"labels": labels("memcached", name), "ownerReferences": [owner(object)]},
+        "spec": {
+            "podSelector": {"matchLabels": selector("memcached", name)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": "memcached", "protocol": "TCP"}]}],
+        },
+    })
 }
 
 /// Section 2.2 of the specification, for a world at rest.

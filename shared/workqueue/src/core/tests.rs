@@ -248,3 +248,23 @@ fn held_key_is_ready_but_not_available() {
 fn an_entry_has_48_bytes_beside_the_key() {
     assert_eq!(size_of::<Option<entry::Entry<u64>>>(), 48 + size_of::<u64>());
 }
+
+/// Each key that goes moves the last one to the front, and from there down again. With another tree on the way up than on the way down,
+/// the key of 13 ms ends together with that of 14 ms.
+#[test]
+fn heap_has_the_same_tree_on_the_way_up_and_down() {
+    let delays = [18, 5, 8, 10, 15, 17, 13, 14, 17, 20_u64].map(Duration::from_millis);
+    let mut core = core(&Arc::default());
+    for (key, delay) in delays.iter().enumerate() {
+        core.add(Moment::START, key, Priority::LIVE, *delay);
+    }
+    let mut ends = Vec::new();
+    while let Some(due) = core.next_due() {
+        ends.push(due);
+        core.promote(due);
+    }
+    let mut in_order = delays.map(Moment::at).to_vec();
+    in_order.sort_unstable();
+    in_order.dedup();
+    assert_eq!(ends, in_order);
+}

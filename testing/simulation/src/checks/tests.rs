@@ -204,3 +204,108 @@ async fn after_a_restore_nothing_excuses_what_objects_of_a_later_time_leave_behi
     checks.restored();
     assert!(checks.is_excused("after"), "the second restore may have lost it");
 }
+
+/// Stores the object `a` with this metadata beside its name, and this spec and status.
+fn with(metadata: &Value, spec: &Value, status: &Value) -> Value {
+    let mut object =
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec, "status": status});
+    object["metadata"]["name"] = "a".into();
+    object["metadata"]["namespace"] = "shop".into();
+    object
+}
+
+#[test]
+fn object_that_does_not_meet_the_requirements_of_all_kinds_is_found() {
+    let ready = |reason: &str| json!([{"type": "Ready", "status": "True", "reason": reason}]);
+    let metadata = |more: Value| {
+        let mut metadata = json!({"generation": 2});
+        json_patch::merge(&mut metadata, &more);
+        metadata
+    };
+    let annotation = |name: &str, value: &str| metadata(json!({"annotations": {format!("batch/{name}"): value}}));
+    let judged = |metadata: &Value, spec: &Value, status: &Value| {
+        judge(&toy::TOY, &Model::new(), "batch", &with(metadata, spec, status)).is_ok()
+    };
+    let (usual, fine, wrong) = (metadata(json!({})), json!({}), json!({"wrong": true}));
+    let status = |observed: u8, reason: &str| json!({"observedGeneration": observed, "conditions": ready(reason)});
+    assert!(judged(&usual, &fine, &status(2, "Ready")));
+    assert!(!judged(&usual, &wrong, &status(2, "Ready")), "the judge of its kind finds it wrong");
+    assert!(!judged(&usual, &fine, &status(1, "Ready")), "the operator has not handled the spec");
+    let deleted = metadata(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+    assert!(!judged(&deleted, &fine, &status(2, "Ready")), "it is still being deleted");
+
+    let asked = annotation("reconcile-requested-at", "7");
+    let mut handled = status(2, "Ready");
+    handled["lastHandledReconcileAt"] = "7".into();
+    assert!(judged(&asked, &fine, &handled));
+    assert!(!judged(&asked, &fine, &status(2, "Ready")), "the operator has not handled the request");
+    assert!(!judged(&usual, &fine, &handled), "there is no request");
+
+    let paused = annotation("paused", "true");
+    assert!(judged(&paused, &wrong, &status(2, "Paused")), "a paused object may be wrong");
+    assert!(!judged(&paused, &fine, &status(2, "Ready")), "it does not say that it is paused");
+    assert!(!judged(&usual, &fine, &status(2, "Paused")), "it is not paused");
+}
+
+#[test]
+fn child_that_outlives_its_owner_is_found() {
+    let (model, cast) = (Model::new(), toy::cast(true));
+    let child = |kind: &str, api_version: &str, owner: &str| {
+        let metadata = json!({"name": "a", "namespace": "shop", "ownerReferences": [{"uid": owner}]});
+        model.put(json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}));
+    };
+    let uid = put(&model, &json!({}));
+    child("Deployment", "apps/v1", &uid);
+    child("Secret", "v1", &uid);
+    assert_eq!(no_orphans(&cast, &model), Ok(()));
+    child("Secret", "v1", "another");
+    let found = no_orphans(&cast, &model).expect_err("there is no such owner");
+    assert!(found.contains("secrets \"a\" has outlived its owner"), "{found}");
+    child("Secret", "v1", &uid);
+    model.take("jobs.batch", "shop", "a");
+    assert!(no_orphans(&cast, &model).is_err(), "the owner is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn claim_that_is_not_so_is_found_if_the_status_is_the_last_change() {
+    let model = Model::new();
+    let mut checks = checks(&model, Watched::All);
+    let ready = |is: &str| json!([{"type": "Ready", "status": is, "reason": "Any"}]);
+    let status = |is: &str| json!({"observedGeneration": 1, "conditions": ready(is)});
+    let mut object = with(&json!({"generation": 1, "uid": "uid"}), &json!({"wrong": true}), &status("True"));
+    let mut judge = |object: &Value, stated: u64, other: u64| {
+        model.put(object.clone());
+        checks.stated.insert("uid".to_owned(), stated);
+        (checks.other, checks.last, checks.believed) = (other, stated.max(other), 0);
+        (checks.check_claims(), checks.claims(), checks.check_claims())
+    };
+    let found = Err("Ready of a is true, but it is wrong".to_owned());
+    assert_eq!(judge(&object, 2, 1), (found, 1, Ok(())), "nothing has changed before the second look");
+    assert_eq!(judge(&object, 1, 2), (Ok(()), 1, Ok(())), "the operator may not know the last change");
+    object["status"] = status("False");
+    assert_eq!(judge(&object, 2, 1), (Ok(()), 1, Ok(())), "it claims nothing");
+    object["status"] = status("True");
+    object["metadata"]["generation"] = 2.into();
+    assert_eq!(judge(&object, 2, 1), (Ok(()), 1, Ok(())), "the claim is about an earlier spec");
+    object["metadata"]["generation"] = 1.into();
+    object["spec"] = json!({});
+    assert_eq!(judge(&object, 2, 1), (Ok(()), 2, Ok(())), "the claim is right");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_events_about_an_object_than_the_recorder_lets_through_are_found() {
+    let (mut checks, network) = (checks(&Model::new(), Watched::All), network());
+    let event = |uid: &str| write("events.events.k8s.io", None, Some(json!({"regarding": {"uid": uid}})));
+    let accepted = |checks: &mut Checks, uid: &str| {
+        let all = (0..1_000).take_while(|_| checks.check(&event(uid), &network).is_ok());
+        u64::try_from(all.count()).expect("a count")
+    };
+    assert_eq!(accepted(&mut checks, "one"), BURST + 1);
+    assert_eq!(accepted(&mut checks, "other"), BURST + 1, "each object has its own");
+    checks.process_starts("operator-1");
+    assert_eq!(accepted(&mut checks, "one"), 0, "another process has started");
+    checks.process_starts("operator-0");
+    assert_eq!(accepted(&mut checks, "one"), BURST + 1);
+    tokio::time::advance(2 * NEXT_EVENT).await;
+    assert_eq!(accepted(&mut checks, "one"), 1, "two more in ten minutes, and the one that was too many counts");
+}

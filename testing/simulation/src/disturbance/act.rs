@@ -71,6 +71,8 @@ pub enum Act {
     ClearManagedFields,
     /// Something happens outside the cluster, such as an outage of a service.
     ExternalService,
+    /// Those who run a service outside the cluster decide about what an object has there, such as an airline that rejects a booking.
+    ExternalDecision,
     /// A pod is evicted.
     Evict,
     /// A pod is not ready for a while.
@@ -96,8 +98,8 @@ pub enum Act {
     LoadBalancerRefuses,
     /// Requests are lost for a while, before the API server handles them.
     LostRequests,
-    /// Changes and deletions arrive late at the API server, for a while: the operator has given them up, and may have sent others,
-    /// crashed or lost the leadership since.
+    /// Writes arrive late at the API server, for a while: the operator has given them up, and may have sent others, crashed or lost
+    /// the leadership since.
     LateRequests,
     /// Answers are lost for a while, after the API server has handled the requests.
     LostAnswers,
@@ -127,6 +129,8 @@ pub enum Act {
     Conflicts,
     /// The operator may not list and watch one kind, for a while.
     Forbidden,
+    /// RBAC, a webhook, an admission policy or Pod Security refuses all writes of one kind of children, for a while.
+    Denied,
     /// Reads and watch events of the lease lag, for a while.
     LateLease,
     /// An administrator takes a backup of the cluster.
@@ -137,6 +141,8 @@ pub enum Act {
     LoseAll,
     /// A process of the operator crashes, and starts again.
     Crash,
+    /// The same, but at any request of the operator: also when it lists or watches, tells an Event, or renews its lease.
+    CrashAnywhere,
     /// A process of the operator stops as it does when Kubernetes ends it, and starts again.
     Stop,
     /// The clocks of all machines jump, forwards or back.
@@ -145,7 +151,7 @@ pub enum Act {
 
 impl Act {
     /// All acts.
-    pub const ALL: [Self; 61] = [
+    pub const ALL: [Self; 64] = [
         Self::Create,
         Self::Apply,
         Self::Edit,
@@ -175,6 +181,7 @@ impl Act {
         Self::NameFreed,
         Self::ClearManagedFields,
         Self::ExternalService,
+        Self::ExternalDecision,
         Self::Evict,
         Self::PodFails,
         Self::PodsAreSlow,
@@ -200,11 +207,13 @@ impl Act {
         Self::Repetitions,
         Self::Conflicts,
         Self::Forbidden,
+        Self::Denied,
         Self::LateLease,
         Self::Backup,
         Self::Restore,
         Self::LoseAll,
         Self::Crash,
+        Self::CrashAnywhere,
         Self::Stop,
         Self::ClockJumps,
     ];
@@ -243,9 +252,12 @@ impl Act {
             }
             Self::DeleteNamespace | Self::UnlabelNamespace => !is_cluster_scoped(subject),
             Self::PodsAreSlow | Self::PodsDoNotStart | Self::Evict => has("deployments.apps") || has("jobs.batch"),
-            Self::NameFreed | Self::Policy | Self::RewritingPolicy | Self::Quota => !subject.children().is_empty(),
+            Self::NameFreed | Self::Policy | Self::RewritingPolicy | Self::Quota | Self::Denied => {
+                !subject.children().is_empty()
+            }
             _ if self.is_about_child() => !subject.children().is_empty(),
             Self::ExternalService => subject.outside(0, Arc::new(drop)).is_some(),
+            Self::ExternalDecision => subject.outside(0, Arc::new(drop)).is_some_and(|outside| outside.decides()),
             _ => true,
         }
     }
@@ -305,6 +317,7 @@ impl Act {
                 | Self::Repetitions
                 | Self::Conflicts
                 | Self::Forbidden
+                | Self::Denied
                 | Self::LateLease
         )
     }

@@ -12,6 +12,10 @@ use crate::disturbance::Act;
 
 /// The operator gives up a request that is neither a list nor a watch when there is no answer within this time.
 const UNANSWERED: Duration = Duration::from_secs(20);
+/// What RBAC forbids, the operator tries again after this time.
+const POLL: Duration = Duration::from_mins(1);
+/// What admission refuses, the operator tries again after a back-off of at most this time.
+const BACK_OFF: Duration = Duration::from_mins(6);
 /// The operator gives up a watch within this time after the last event.
 const SILENCE: Duration = Duration::from_mins(4);
 /// A watch falls silent at most once in this time. Otherwise there would be no limit for how long the operator may not know of a
@@ -28,13 +32,17 @@ impl State {
     /// does not get, and each effect is counted.
     pub(super) fn disturb_answer(&mut self, now: Duration, request: &RequestInfo, due: &mut Due) {
         let is_stream = matches!(request.verb, Verb::List | Verb::Watch);
-        for trouble in self.troubles(now, &[Act::LoadBalancerRefuses, Act::Conflicts, Act::Forbidden]) {
+        let refusals = [Act::LoadBalancerRefuses, Act::Conflicts, Act::Forbidden, Act::Denied];
+        for trouble in self.troubles(now, &refusals) {
             let happens = self.rng.u8(..100) < 60;
             let (refusal, wait) = match trouble.act {
                 Act::LoadBalancerRefuses if happens => self.refusal_on_the_way(),
                 Act::Conflicts if happens && request.verb.writes() => (conflict(request), Duration::ZERO),
                 Act::Forbidden if is_stream && request.resource() == trouble.about => {
                     (forbidden(request), Duration::ZERO)
+                }
+                Act::Denied if request.verb.writes() && request.resource() == trouble.about => {
+                    denied(request, trouble.seed)
                 }
                 _ => continue,
             };
@@ -202,6 +210,25 @@ fn forbidden(request: &RequestInfo) -> Answer {
     status(403, "Forbidden", &text)
 }
 
+/// The answer with which something refuses a write, and when the operator tries again at the latest. `seed` draws what it is.
+fn denied(request: &RequestInfo, seed: u64) -> (Answer, Duration) {
+    let what = format!("{} \"{}\" is forbidden", request.resource(), name(request));
+    match seed % 4 {
+        0 => (forbidden(request), POLL),
+        1 => {
+            let text = "admission webhook \"deny.example.com\" denied the request: not on Fridays";
+            (status(403, "Forbidden", text), BACK_OFF)
+        }
+        2 => {
+            let text = format!(
+                "{what}: ValidatingAdmissionPolicy 'fridays' with binding 'fridays' denied request: not on Fridays"
+            );
+            (status(422, "Invalid", &text), BACK_OFF)
+        }
+        _ => (status(403, "Forbidden", &format!("{what}: violates PodSecurity \"restricted:latest\"")), BACK_OFF),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
@@ -273,6 +300,8 @@ mod tests {
             (Act::Conflicts, "pods", writes),
             (Act::Forbidden, "pods", reads),
             (Act::Forbidden, "secrets", none),
+            (Act::Denied, "pods", writes),
+            (Act::Denied, "secrets", none),
             (Act::Repetitions, "pods", writes),
             (Act::TruncatedAnswers, "pods", answers),
             (Act::TricklingAnswers, "pods", answers),
@@ -336,15 +365,65 @@ mod tests {
 
     #[test]
     fn late_request_is_given_up_and_arrives_once() {
-        for (verb, is_met) in [(Verb::Patch, true), (Verb::Delete, true), (Verb::Create, false), (Verb::Get, false)] {
+        for (verb, (plural, group), is_met) in [
+            (Verb::Patch, ("pods", ""), true),
+            (Verb::Delete, ("pods", ""), true),
+            (Verb::Create, ("pods", ""), true),
+            (Verb::Create, ("jobs", "batch"), false),
+            (Verb::Get, ("pods", ""), false),
+        ] {
             let mut state = suffering(&[Act::LateRequests]);
-            let mut send = || state.request(at(5), &request(verb, "pods")).before == [Action::Drop];
+            let sent = RequestInfo { group: group.to_owned(), ..request(verb, plural) };
+            let mut send = || state.request(at(5), &sent).before == [Action::Drop];
             let dropped = (0..20).filter(|_| send()).count();
-            assert_eq!(dropped > 0, is_met, "{verb:?}");
+            assert_eq!(dropped > 0, is_met, "{verb:?} of {plural}");
             assert_eq!(dropped, effects(&state, Act::LateRequests));
             let arrivals = [5, 15, 15].map(|second| state.take_late(at(second)).len());
             assert_eq!(arrivals, [0, dropped, 0], "{verb:?}");
             assert_eq!(state.troubled_until == at(15), is_met, "{verb:?} is trouble until it arrives");
+        }
+    }
+
+    #[test]
+    fn refused_write_is_trouble_until_the_operator_tries_again() {
+        let told = |seed: u64| {
+            let mut state = suffering(&[Act::Denied]);
+            state.troubles[0].seed = seed;
+            let due = answered(&mut state, Verb::Patch, "pods");
+            let [Action::Answer(Answer { code, body: Body::Text(text), .. })] = &due.before[..] else {
+                panic!("{due:?}")
+            };
+            (*code, text.clone(), state.troubled_until)
+        };
+        for (seed, code, part, wait) in [
+            (0, 403, "cannot patch resource", POLL),
+            (1, 403, "admission webhook", BACK_OFF),
+            (2, 422, "ValidatingAdmissionPolicy 'fridays'", BACK_OFF),
+            (3, 403, "violates PodSecurity", BACK_OFF),
+        ] {
+            let (found, text, until) = told(seed);
+            assert!(found == code && text.contains(part) && until == at(1) + wait, "{seed}: {found} {text} {until:?}");
+        }
+    }
+
+    #[test]
+    fn some_disturbances_act_at_any_request_and_the_others_at_those_of_reconciles() {
+        let acts = |verb: Verb, plural: &str, phase: Phase, at_any_request: bool| {
+            let mut state = State::new(7);
+            state.armed.push(crate::network::Armed::new(0, phase, None, at_any_request));
+            state.request(at(1), &request(verb, plural)) != Due::default()
+        };
+        for (verb, plural, is_work) in [
+            (Verb::Patch, "pods", true),
+            (Verb::List, "pods", false),
+            (Verb::Watch, "pods", false),
+            (Verb::Update, "leases", false),
+            (Verb::Create, "events", false),
+        ] {
+            assert_eq!(acts(verb, plural, Phase::BeforeAnswer, false), is_work, "{verb:?} of {plural}");
+            assert!(acts(verb, plural, Phase::BeforeAnswer, true), "{verb:?} of {plural}");
+            let is_watch = verb == Verb::Watch;
+            assert_eq!(acts(verb, plural, Phase::BeforeDelivery, true), !is_watch, "{verb:?} of {plural}");
         }
     }
 

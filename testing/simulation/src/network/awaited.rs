@@ -1,6 +1,6 @@
 //! Disturbances that wait for a request of the operator.
 
-use model_apiserver::RequestInfo;
+use model_apiserver::{RequestInfo, Verb};
 use serde_json::Value;
 
 use super::name;
@@ -8,22 +8,27 @@ use crate::disturbance::Phase;
 
 /// A disturbance that waits for a request.
 #[derive(Debug)]
-pub(super) struct Armed {
+pub(crate) struct Armed {
     /// Its number.
     pub(super) number: usize,
     pub(super) phase: Phase,
     /// `None` if it acts at the next request.
     awaited: Option<Awaited>,
+    /// Whether that may be any request of the operator, and not only one of a reconcile.
+    at_any_request: bool,
 }
 
 impl Armed {
-    pub(super) fn new(number: usize, phase: Phase, awaited: Option<Awaited>) -> Self {
-        Self { number, phase, awaited }
+    pub(crate) fn new(number: usize, phase: Phase, awaited: Option<Awaited>, at_any_request: bool) -> Self {
+        Self { number, phase, awaited, at_any_request }
     }
 
-    /// Whether it acts at this request of a reconcile.
-    pub(super) fn acts_at(&self, request: &RequestInfo) -> bool {
-        self.awaited.as_ref().is_none_or(|awaited| awaited.is(request))
+    /// Whether it acts at this request. `is_work` tells whether a reconcile sends the request.
+    pub(super) fn acts_at(&self, request: &RequestInfo, is_work: bool) -> bool {
+        // The answer to a watch is never complete.
+        let has_moment = request.verb != Verb::Watch || self.phase != Phase::BeforeDelivery;
+        (is_work || (self.at_any_request && has_moment))
+            && self.awaited.as_ref().is_none_or(|awaited| awaited.is(request))
     }
 }
 

@@ -1,0 +1,180 @@
+//! The judge has to find each mistake that it is for. Worlds of a correct operator make none of them.
+
+use model_apiserver::Model;
+use serde_json::{Value, json};
+use simulation::Subject;
+
+use crate::subject::{Memcached, SECRET, history::HASH, wanted_deployment, wanted_policy, wanted_service};
+
+/// A Memcached without pods, at rest.
+fn object(spec: &Value) -> Value {
+    let condition =
+        |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason});
+    json!({
+        "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached",
+        "metadata": {"name": "a", "namespace": "shop", "uid": "uid of the Memcached"},
+        "spec": spec,
+        "status": {
+            "nodes": [], "endpoints": [], "image": "docker.io/library/memcached:1.6",
+            "labelSelector": "app.kubernetes.io/instance=a,app.kubernetes.io/name=memcached",
+            "conditions": [
+                condition("Ready", "True", "ScaledToZero"),
+                condition("Available", "True", "ScaledToZero"),
+                condition("Progressing", "False", "Stable"),
+                condition("Degraded", "False", "AsExpected"),
+            ],
+        },
+    })
+}
+
+/// Stores a child, with the entry of the operator in `managedFields` or without.
+fn put(model: &Model, api_version: &str, kind: &str, has_entry: bool, mut child: Value) {
+    child["apiVersion"] = api_version.into();
+    child["kind"] = kind.into();
+    let metadata = &mut child["metadata"];
+    metadata["namespace"] = "shop".into();
+    metadata["uid"] = format!("uid of the {kind}").into();
+    if metadata["name"].is_null() {
+        metadata["name"] = "a".into();
+    }
+    if has_entry {
+        metadata["managedFields"] = json!([{"manager": "memcached-controller", "operation": "Apply"}]);
+    }
+    model.put(child);
+}
+
+/// Sets the field at this path, whose steps have dots between them.
+fn set(child: &mut Value, path: &str, value: &Value) {
+    let place = path.split('.').fold(child, |at, step| match step.parse::<usize>() {
+        Ok(index) => &mut at[index],
+        Err(_) => &mut at[step],
+    });
+    *place = value.clone();
+}
+
+/// The Service, with the address of one that is headless.
+fn headless(object: &Value) -> Value {
+    let mut service = wanted_service(object);
+    service["spec"]["clusterIP"] = "None".into();
+    service
+}
+
+/// Judges an object whose children are as wanted, but for this field of this kind.
+fn judged(spec: &Value, has_entry: bool, (kind, path, value): (&str, &str, &Value)) -> Result<(), String> {
+    let (model, object) = (Model::new(), object(spec));
+    let mut children =
+        vec![("apps/v1", "Deployment", wanted_deployment(&object)), ("v1", "Service", headless(&object))];
+    if spec["networkPolicy"]["enabled"] == true {
+        children.push(("networking.k8s.io/v1", "NetworkPolicy", wanted_policy(&object)));
+    }
+    for (api_version, of, mut child) in children {
+        if of == kind {
+            set(&mut child, path, value);
+        }
+        put(&model, api_version, of, has_entry, child);
+    }
+    Memcached.judge(&object, &model)
+}
+
+const NOTHING: (&str, &str, &Value) = ("", "", &Value::Null);
+
+#[test]
+fn network_policy_that_admits_others_or_selects_other_pods_is_found() {
+    let spec = json!({"size": 0, "networkPolicy": {"enabled": true}});
+    assert_eq!(judged(&spec, true, NOTHING), Ok(()));
+    for (path, value) in [
+        ("spec.podSelector", json!({})),
+        ("spec.policyTypes", json!(["Ingress", "Egress"])),
+        ("spec.ingress", json!([{}])),
+        ("spec.ingress.0.from", json!([])),
+        ("spec.ingress.0.from.0", json!({"namespaceSelector": {}})),
+        ("spec.ingress.0.ports", Value::Null),
+        ("spec.ingress.0.ports.0.port", json!("metrics")),
+        ("spec.ingress.0.ports.0.protocol", json!("UDP")),
+        ("metadata.labels", json!({})),
+        ("metadata.ownerReferences.0.blockOwnerDeletion", json!(false)),
+    ] {
+        let found = judged(&spec, true, ("NetworkPolicy", path, &value)).expect_err(path);
+        assert!(found.starts_with("NetworkPolicy."), "{path}: {found}");
+    }
+    let none = json!([]);
+    assert!(judged(&spec, true, ("NetworkPolicy", "metadata.ownerReferences", &none)).is_err(), "it was not adopted");
+}
+
+#[test]
+fn what_only_an_earlier_spec_had_is_found() {
+    let spec = json!({"size": 0});
+    assert_eq!(judged(&spec, true, NOTHING), Ok(()));
+    for (path, value) in [
+        ("spec.template.spec.volumes", json!([{"name": "passwords"}])),
+        ("spec.template.spec.containers.0.volumeMounts", json!([{"name": "passwords"}])),
+        ("spec.template.metadata.labels.team", json!("team-1")),
+    ] {
+        for has_entry in [true, false] {
+            assert!(judged(&spec, has_entry, ("Deployment", path, &value)).is_err(), "{path}");
+        }
+    }
+    for (kind, path, value) in [
+        ("Deployment", "spec.template.metadata.annotations", json!({"note": "1"})),
+        ("Deployment", "spec.template.metadata.annotations", json!({HASH: "1"})),
+        ("Service", "metadata.annotations", json!({"zone": "1"})),
+    ] {
+        assert!(judged(&spec, true, (kind, path, &value)).is_err(), "{value}");
+        assert_eq!(judged(&spec, false, (kind, path, &value)), Ok(()), "another client may have set it: {value}");
+    }
+}
+
+/// A write of the Secret with this content, or of the Deployment with this hash.
+#[derive(Debug, Clone, Copy)]
+enum Write {
+    Content(&'static str),
+    Hash(&'static str),
+    Restore,
+}
+
+use Write::{Content, Hash, Restore};
+
+/// Judges an object that names a Secret, after these writes.
+fn followed(writes: &[Write]) -> (Result<(), String>, Result<(), String>) {
+    let (model, object) = (Model::new(), object(&json!({"size": 0, "auth": {"secretName": SECRET}})));
+    put(&model, "v1", "Service", true, headless(&object));
+    for write in writes {
+        match *write {
+            Content(content) => {
+                let secret = json!({"metadata": {"name": SECRET}, "data": {"password-file": content}});
+                put(&model, "v1", "Secret", false, secret);
+            }
+            Hash(hash) => {
+                let mut deployment = wanted_deployment(&object);
+                deployment["spec"]["template"]["metadata"]["annotations"] = json!({HASH: hash});
+                put(&model, "apps/v1", "Deployment", true, deployment);
+            }
+            Restore => model.restore(&model.snapshot()),
+        }
+    }
+    (Memcached.judge(&object, &model), Memcached.judge_claim(&object, &model))
+}
+
+#[test]
+fn hash_of_an_earlier_secret_is_found_at_the_end_of_a_world() {
+    let first = [Content("a"), Hash("1")];
+    let is_right = |more: &[Write]| {
+        let (at_the_end, claimed) = followed(&[&first[..], more].concat());
+        assert_eq!(claimed, Ok(()), "{more:?}: the operator may not have read it yet");
+        at_the_end.is_ok()
+    };
+    assert!(is_right(&[]) && is_right(&[Content("a")]));
+    assert!(!is_right(&[Content("b")]) && is_right(&[Content("b"), Hash("2")]));
+    assert!(!is_right(&[Content("b"), Hash("2"), Content("c"), Hash("2")]));
+    assert!(is_right(&[Content("b"), Content("a")]), "the operator has seen only the first and the last one");
+    assert!(is_right(&[Restore, Content("b")]), "the pods may have had the hash of b");
+}
+
+#[test]
+fn pods_without_a_hash_of_their_secret_are_found() {
+    let (model, object) = (Model::new(), object(&json!({"size": 0, "auth": {"secretName": SECRET}})));
+    put(&model, "v1", "Service", true, headless(&object));
+    put(&model, "v1", "Secret", false, json!({"metadata": {"name": SECRET}, "data": {"password-file": "a"}}));
+    put(&model, "apps/v1", "Deployment", true, wanted_deployment(&object));
+    assert_eq!(Memcached.judge(&object, &model), Err("the pods have no hash of the Secret".to_owned()));
+}
