@@ -135,7 +135,7 @@ fn hunt(bugs: &[Bug], chosen: &[usize], time: Duration) -> Result<usize> {
     for (number, bug) in (1..).zip(bugs).filter(|(number, _)| chosen.contains(number)) {
         eprintln!("bug {number} of {}: {}", bugs.len(), bug.name);
         let searches = with(&copy, bug, || look_for(&copy, bug, time))?;
-        for Search { operator, took, found } in &searches {
+        for Search { operator, took, found, .. } in &searches {
             eprintln!("  {operator}, {:.1} s: {}", took.as_secs_f64(), found.as_deref().unwrap_or(NOT_FOUND));
         }
         rows.push((number, bug, searches));

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 
 use crate::folders::cargo_home;
 
-/// Variables that change programs: of cargo and rustc, of the crate that compiles SQLite, and of gcc itself.
+/// Variables that change programs: of cargo and rustc, of the crate that compiles `SQLite`, and of gcc itself.
 const VARIABLES: &[&str] = &[
     "RUSTC_BOOTSTRAP",
     "CROSS_COMPILE",

@@ -42,7 +42,7 @@ pub(crate) struct Checks {
     /// Number of Events about each object that a process has created since its start, by the name of the process and the uid.
     events: BTreeMap<(String, String), u64>,
     /// When each process started.
-    started: BTreeMap<String, Duration>,
+    begun: BTreeMap<String, Duration>,
     /// How often the condition `Ready` of an object was checked.
     claims: u64,
     /// The primaries as of the change that is being checked, each with its operator, by uid.
@@ -86,7 +86,7 @@ impl Checks {
         is_elected: bool,
     ) -> Self {
         let (changed, terms, transitions, events, objects, excused, was_restored, made) = Default::default();
-        let (other, stated, last, believed, fresh, started, claims) = Default::default();
+        let (other, stated, last, believed, fresh, begun, claims) = Default::default();
         Self {
             model: model.clone(),
             cast: cast.clone(),
@@ -98,7 +98,7 @@ impl Checks {
             is_elected,
             transitions,
             events,
-            started,
+            begun,
             claims,
             objects,
             excused,
@@ -166,7 +166,7 @@ impl Checks {
     pub(crate) fn process_starts(&mut self, process: &str) {
         self.terms.start(process);
         self.events.retain(|(of, _), _| of != process);
-        self.started.insert(process.to_owned(), self.trace.now());
+        self.begun.insert(process.to_owned(), self.trace.now());
     }
 
     /// How often the condition `Ready` of an object was checked.
@@ -288,7 +288,7 @@ impl Checks {
     fn count_event(&mut self, change: &Change) -> Result<(), String> {
         let uid = change.after.as_ref().map(|event| text(&event["regarding"]["uid"])).unwrap_or_default();
         let process = change.writer.to_string();
-        let age = self.trace.now().saturating_sub(self.started.get(&process).copied().unwrap_or_default());
+        let age = self.trace.now().saturating_sub(self.begun.get(&process).copied().unwrap_or_default());
         let most = BURST + 1 + age.as_secs() / NEXT_EVENT.as_secs();
         let count = self.events.entry((process, uid)).or_default();
         *count += 1;

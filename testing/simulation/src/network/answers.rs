@@ -373,8 +373,8 @@ mod tests {
             (Verb::Get, ("pods", ""), false),
         ] {
             let mut state = suffering(&[Act::LateRequests]);
-            let sent = RequestInfo { group: group.to_owned(), ..request(verb, plural) };
-            let mut send = || state.request(at(5), &sent).before == [Action::Drop];
+            let asked = RequestInfo { group: group.to_owned(), ..request(verb, plural) };
+            let mut send = || state.request(at(5), &asked).before == [Action::Drop];
             let dropped = (0..20).filter(|_| send()).count();
             assert_eq!(dropped > 0, is_met, "{verb:?} of {plural}");
             assert_eq!(dropped, effects(&state, Act::LateRequests));
