@@ -167,7 +167,7 @@ fn play_without_bugs(copy: &CheckoutCopy, rows: &mut [Row<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// The seed in a line such as `seed 7 of foo: a child is missing`.
+/// The seed in a line such as `seed 7 of toy: a child is missing`.
 fn seed_of(found: &str) -> Option<&str> {
     found.strip_prefix("seed ")?.split(' ').next()
 }

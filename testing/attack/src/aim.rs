@@ -260,6 +260,6 @@ mod tests {
         assert_eq!(aim.attempts(), 1, "the honest client is no attacker");
         drop(listener);
         assert!(aim.connect().await.is_err());
-        assert_eq!(aim.attempts(), 1, "nobody listens");
+        assert_eq!(aim.attempts(), 1, "no server listens");
     }
 }

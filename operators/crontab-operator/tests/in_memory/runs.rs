@@ -351,25 +351,27 @@ async fn due_run_of_a_restored_object_does_not_bring_its_run_now_to_life() {
 
 #[tokio::test(start_paused = true)]
 async fn requested_run_whose_name_is_taken_is_reported() {
-    let mut memory = begun("2026-11-20T10:10:30Z", &json!({"cronSpec": "0 12 * * *"})).await;
-    memory.start();
-    memory.pass(Duration::from_secs(1)).await;
-    edit(&memory, run_now("a")).await;
-    memory.pass(MINUTE).await;
-    let name = created(&memory).remove(0);
-    memory.model.take("jobs.batch", "default", &name).expect("it exists");
-    memory.model.put(json!({
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "default"}, "spec": {},
-    }));
-    edit(&memory, run_now("b")).await;
-    memory.pass(MINUTE).await;
-    finish(&memory).await;
-    assert_eq!(events(&memory, "JobNameConflict"), 0);
-    edit(&memory, run_now("a")).await;
-    memory.pass(MINUTE).await;
-    assert_eq!((created(&memory).len(), events(&memory, "JobNameConflict")), (2, 1));
-    assert_eq!(status(&memory)["lastRunNow"], "a", "the request is handled");
-    assert_eq!(memory.metric("crontab_operator_runs_total"), 3, "two runs and a conflict");
+    let requested = async |taken: Option<&str>| {
+        let mut memory = begun("2026-11-20T10:10:30Z", &json!({"cronSpec": "0 12 * * *"})).await;
+        memory.start();
+        memory.pass(Duration::from_secs(1)).await;
+        if let Some(name) = taken {
+            memory.model.put(json!({
+                "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "default"}, "spec": {},
+            }));
+        }
+        edit(&memory, run_now("a")).await;
+        memory.pass(MINUTE).await;
+        memory
+    };
+    let free = requested(None).await;
+    assert_eq!(events(&free, "JobNameConflict"), 0);
+    let name = created(&free).remove(0); // the name does not depend on the uid of the CronTab
+
+    let taken = requested(Some(&name)).await;
+    assert_eq!((created(&taken).len(), events(&taken, "JobNameConflict")), (0, 1));
+    assert_eq!(status(&taken)["lastRunNow"], "a", "the request is handled");
+    assert_eq!(taken.metric("crontab_operator_runs_total"), 1, "the conflict");
 }
 
 #[tokio::test(start_paused = true)]
