@@ -11,6 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::report::Outcome;
 use crate::workspace;
@@ -29,6 +30,16 @@ pub(crate) struct Package {
     publish: Option<Vec<String>>,
     rust_version: Option<String>,
     features: BTreeMap<String, Vec<String>>,
+    /// What the manifest says to other programs than cargo, such as docs.rs.
+    metadata: Value,
+}
+
+impl Package {
+    /// The features with which docs.rs builds the documentation, divided by commas.
+    fn features_of_pages(&self) -> String {
+        let features = self.metadata["docs"]["rs"]["features"].as_array();
+        features.into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// The packages that others can depend on.
@@ -128,11 +139,19 @@ fn selections(features: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     }
 }
 
+/// Documents each library as docs.rs does: alone, with the features that its manifest names, and without the variable that chooses a
+/// version of Kubernetes.
 fn document(packages: &[Package]) -> Result<()> {
-    let mut cargo = cargo(workspace::root());
-    cargo.args(["doc", "--quiet", "--no-deps", "--lib"]).args(selected(packages)).env(KUBERNETES.0, KUBERNETES.1);
-    cargo.env("RUSTDOCFLAGS", "-D warnings");
-    workspace::run(&mut cargo, "the documentation has warnings, see above")
+    for package in packages {
+        let mut cargo = cargo(workspace::root());
+        cargo.args(["doc", "--quiet", "--no-deps", "--lib", "--package", &package.name]);
+        cargo.args(["--features", &package.features_of_pages()]);
+        cargo.env_remove(KUBERNETES.0).env("RUSTDOCFLAGS", "-D warnings");
+        let advice =
+            format!("docs.rs could not document {}, or its documentation has warnings, see above", package.name);
+        workspace::run(&mut cargo, &advice)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -157,9 +176,18 @@ mod tests {
     }
 
     #[test]
+    fn pages_have_the_features_that_the_manifest_names_to_docs_rs() {
+        let packages = published().expect("packages");
+        let of = |name: &str| packages.iter().find(|package| package.name == name).map(Package::features_of_pages);
+        let kubernetes = format!("k8s-openapi/{}", KUBERNETES.1.replacen("1.", "v1_", 1));
+        assert_eq!(of("operators-manager"), Some(kubernetes));
+        assert_eq!(of("operators-workqueue").as_deref(), Some(""), "it knows no Kubernetes");
+    }
+
+    #[test]
     fn the_crates_of_the_runtime_are_published() {
         let names: Vec<_> = published().expect("packages").into_iter().map(|package| package.name).collect();
-        for name in ["operators-manager", "operators-workqueue", "operators-schedule"] {
+        for name in ["operators-manager", "operators-workqueue", "operators-schedule", "operators-simulation"] {
             assert!(names.iter().any(|it| it == name), "{names:?}");
         }
         assert!(!names.iter().any(|it| it == "xtask"));

@@ -48,6 +48,7 @@ const CHECKS: &[Check] = &[
     Check { rule: "crates that others can depend on say what a registry needs", find: published::metadata },
     Check { rule: "they depend on nothing that no registry has", find: published::dependencies_are_published },
     Check { rule: "they leave the version of Kubernetes to their users", find: published::kubernetes_is_left_to_users },
+    Check { rule: "docs.rs can build their pages", find: published::pages_choose_kubernetes },
     Check { rule: "every compiler is the oldest one that they promise", find: published::compiler_is_the_oldest },
     Check { rule: "exceptions to lints have a reason", find: text::exceptions_have_reasons },
     Check { rule: "files are short", find: text::files_are_short },

@@ -11,6 +11,7 @@
 //! determines when. `world` plays a plan on a `stage` with `users`, `namespaces`, `definitions`, `controllers`, `policies` and
 //! `contests`, over the `network`. `checks` and the subject find what is wrong. [`Campaign`] plays many worlds, and `shrink` finds
 //! the shortest list of disturbances that still fails.
+#![deny(missing_docs)]
 
 mod campaign;
 mod checks;
@@ -48,3 +49,8 @@ pub use subject::{Caller, ExternalService, Note, Period, Subject};
 pub use subjects::Subjects;
 pub use trace::Line;
 pub use users::NAMESPACES;
+
+/// The examples of the README, which compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -91,6 +91,7 @@ fn others_link() {
     let plan: Plan = "after create configmaps.core */a #1 -> drop".parse().expect("a plan");
     assert!(!plan.to_string().is_empty());
     assert!(Model::new().objects("configmaps").is_empty());
+    assert!(simulation::Campaign::from_env(Duration::from_secs(1)).worlds > 0);
 }
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]

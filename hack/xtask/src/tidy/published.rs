@@ -1,9 +1,9 @@
 //! Rules for the crates that others can depend on, and for what must not be published with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Finding;
-use super::manifests::{PREFIX, crates, dependencies, name};
+use super::manifests::{Dependency, PREFIX, crates, dependencies, name};
 use crate::workspace::File;
 
 /// Whether the crate may go to a registry: each crate that does not inherit `publish = false`.
@@ -113,14 +113,50 @@ pub(super) fn dependencies_are_published(files: &[File]) -> Vec<Finding> {
         }
     }
     for file in &published {
-        let tests = (1..).zip(file.text.lines()).find(|(_, line)| line.starts_with("[dev-dependencies"));
-        let end = tests.map_or(usize::MAX, |(line, _)| line);
-        for dependency in dependencies(file).iter().filter(|it| it.line < end) {
+        for dependency in of_users(file) {
             let Some((_, text)) = ours.get(dependency.name) else { continue };
             if !published.iter().any(|it| text.contains(&format!("path = \"{}\"", it.folder()))) {
                 let advice = format!("{} is not published: publish it too, or do without it", dependency.name);
                 findings.push(Finding::in_line(file, dependency.line, advice));
             }
+        }
+    }
+    findings
+}
+
+/// The dependencies that come to the users of a crate: all but those of its tests, which are the last ones in the manifest.
+fn of_users(manifest: &File) -> Vec<Dependency<'_>> {
+    let tests = (1..).zip(manifest.text.lines()).find(|(_, line)| line.starts_with("[dev-dependencies"));
+    let end = tests.map_or(usize::MAX, |(line, _)| line);
+    dependencies(manifest).into_iter().filter(|it| it.line < end).collect()
+}
+
+/// docs.rs builds each library without its tests and without variables. So the manifest has to choose a version of Kubernetes for it,
+/// by a feature of a direct dependency; otherwise the crate has no pages there.
+pub(super) fn pages_choose_kubernetes(files: &[File]) -> Vec<Finding> {
+    let lines = crates(files).flat_map(|file| file.text.lines());
+    let Some(chosen) = lines.filter(|line| line.starts_with("k8s-openapi")).find_map(choice) else { return Vec::new() };
+    let mut knowing = BTreeSet::from(["k8s-openapi", "kube"]);
+    loop {
+        let uses_one = |file: &&File| of_users(file).iter().any(|it| knowing.contains(it.name));
+        let more: Vec<_> = crates(files).filter(uses_one).map(name).filter(|it| !knowing.contains(it)).collect();
+        if more.is_empty() {
+            break;
+        }
+        knowing.extend(more);
+    }
+    let mut findings = Vec::new();
+    for file in crates(files).filter(|file| is_published(file) && knowing.contains(name(file))) {
+        if !of_users(file).iter().any(|it| it.name == "k8s-openapi") {
+            let advice =
+                "add `k8s-openapi.workspace = true`: docs.rs can turn on features of direct dependencies alone";
+            findings.push(Finding::in_file(&file.path, advice));
+        }
+        let (_, pages) = file.text.split_once("\n[package.metadata.docs.rs]\n").unwrap_or_default();
+        let wanted = format!("features = [\"k8s-openapi/{chosen}\"");
+        if !pages.lines().take_while(|line| !line.starts_with('[')).any(|line| line.starts_with(&wanted)) {
+            let advice = format!("add `[package.metadata.docs.rs]` with `{wanted}]`: docs.rs cannot build it without");
+            findings.push(Finding::in_file(&file.path, advice));
         }
     }
     findings
@@ -229,7 +265,8 @@ mod tests {
     const QUEUE: &str = "[package]\nname = \"operators-queue\"\ndescription = \"A queue.\"\nlicense.workspace = true\n\
         version.workspace = true\nrust-version.workspace = true\nrepository.workspace = true\nreadme = \"README.md\"\n\
         keywords = [\"queue\"]\ncategories = [\"asynchronous\"]\n\n[dependencies]\nk8s-openapi.workspace = true\n\n\
-        [dev-dependencies]\nown.workspace = true\nk8s-openapi = { workspace = true, features = [\"v1_36\"] }\n";
+        [dev-dependencies]\nown.workspace = true\nk8s-openapi = { workspace = true, features = [\"v1_36\"] }\n\n\
+        [package.metadata.docs.rs]\nfeatures = [\"k8s-openapi/v1_36\"] # for its pages\n";
     const LIBRARY: &str =
         "//! A queue.\n#![deny(missing_docs)]\n#[doc = include_str!(\"../README.md\")]\nstruct Readme;\n";
     const OWN: &str = "[package]\nname = \"own\"\npublish.workspace = true\n[dependencies]\nqueue.workspace = true\n";
@@ -251,7 +288,13 @@ mod tests {
 
     fn all(files: &[(&'static str, String)]) -> Vec<String> {
         let files: Vec<_> = files.iter().map(|(path, text)| (*path, &**text)).collect();
-        let checks = [metadata, dependencies_are_published, kubernetes_is_left_to_users, compiler_is_the_oldest];
+        let checks = [
+            metadata,
+            dependencies_are_published,
+            kubernetes_is_left_to_users,
+            pages_choose_kubernetes,
+            compiler_is_the_oldest,
+        ];
         checks.into_iter().flat_map(|check| found(check, &files)).collect()
     }
 
@@ -315,6 +358,27 @@ mod tests {
         let mut files = with(QUEUE, ROOT);
         files.push(("Dockerfile", "ENV K8S_OPENAPI_ENABLED_VERSION=1.35\n".to_owned()));
         assert_eq!(all(&files), ["Dockerfile"]);
+    }
+
+    #[test]
+    fn pages_without_a_version_of_kubernetes_are_found() {
+        for (old, new) in [
+            ("k8s-openapi/v1_36", "k8s-openapi/v1_35"),
+            ("[package.metadata.docs.rs]", "[package.metadata.other]"),
+            ("[dependencies]\nk8s-openapi.workspace = true", "[dependencies]\nkube.workspace = true"),
+        ] {
+            assert_eq!(all(&with(&QUEUE.replace(old, new), ROOT)), ["shared/queue/Cargo.toml"], "{new}");
+        }
+        // A crate may know Kubernetes only through another one.
+        let mut files = with(QUEUE, ROOT);
+        let stack =
+            QUEUE.replace("operators-queue", "operators-stack").replace("k8s-openapi.workspace", "queue.workspace");
+        files.extend([
+            ("shared/stack/Cargo.toml", stack),
+            ("shared/stack/README.md", "`operators-stack`\n```rust\nstack::push();\n```\n".to_owned()),
+            ("shared/stack/src/lib.rs", LIBRARY.to_owned()),
+        ]);
+        assert_eq!(all(&files), ["shared/stack/Cargo.toml"]);
     }
 
     #[test]
