@@ -136,11 +136,16 @@ pub fn cache() -> PathBuf {
         .join("tools")
 }
 
-/// The folder `hack/tools`. The package of this crate contains it as `tools`, which is a link in a checkout, and missing in a copy
-/// without links.
+/// The folder `hack/tools`.
 fn sources() -> PathBuf {
-    let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
-    if packaged.is_dir() { packaged } else { packaged.join("../../../hack/tools") }
+    sources_of(Path::new(env!("CARGO_MANIFEST_DIR")))
+}
+
+/// The folder `hack/tools`, for this crate in the folder `package`. The package in a registry contains it as `tools`, which is a link
+/// in a checkout, and missing in a copy without links. The path to the folder must not lead through a missing link.
+fn sources_of(package: &Path) -> PathBuf {
+    let packaged = package.join("tools");
+    if packaged.is_dir() { packaged } else { package.join("../../hack/tools") }
 }
 
 /// All programs of the tool; `None` if one is missing and has to be built.
@@ -190,6 +195,21 @@ mod tests {
         assert_eq!(found["ctr"], first.path().join("ctr"));
         assert_eq!(found["containerd"], second.path().join("containerd"));
         assert!(!found.contains_key("containerd-shim-runc-v2"));
+    }
+
+    #[test]
+    fn copy_of_the_checkout_without_links_has_the_pins_too() {
+        let checkout = tempfile::tempdir().unwrap();
+        let package = checkout.path().join("testing/cluster");
+        for folder in [&package, &checkout.path().join("hack/tools")] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        std::fs::write(checkout.path().join("hack/tools/pin"), "copy").unwrap();
+        let pin = || std::fs::read_to_string(sources_of(&package).join("pin")).unwrap();
+        assert_eq!(pin(), "copy");
+        std::fs::create_dir(package.join("tools")).unwrap();
+        std::fs::write(package.join("tools/pin"), "package").unwrap();
+        assert_eq!(pin(), "package");
     }
 
     #[test]
