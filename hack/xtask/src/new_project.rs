@@ -1,5 +1,8 @@
 //! `cargo xtask new-project`: writes a repository of its own with one operator, which depends on the crates of this one.
 
+#[cfg(test)]
+mod dockerfile;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
