@@ -29,13 +29,19 @@ pub(super) struct Block {
 pub(super) struct Counts {
     included: usize,
     tested: usize,
+    /// Those that this task runs itself.
+    run: usize,
     untested: usize,
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { included, tested, untested } = self;
-        write!(f, "{included} included, {tested} run by a test, {untested} with a reason why not")
+        let Self { included, tested, run, untested } = self;
+        let all = included + tested + run + untested;
+        write!(
+            f,
+            "{all} = {included} included + {tested} run by a test + {run} run here + {untested} with a reason why not"
+        )
     }
 }
 
@@ -83,7 +89,7 @@ pub(super) fn check(pages: &[&File], files: &[File]) -> Checked {
             match form(page, &block, files) {
                 Ok(Form::Included) => checked.counts.included += 1,
                 Ok(Form::Run) => {
-                    checked.counts.tested += 1;
+                    checked.counts.run += 1;
                     checked.scripts.push((format!("{}:{}", page.path, block.line), block.text));
                 }
                 Ok(Form::Tested) => checked.counts.tested += 1,
@@ -228,10 +234,13 @@ mod tests {
     fn each_form_is_counted() {
         let text = "Text\n\n```rust\n{{#include ../../../../x/a.rs:part}}\n```\n```\n{{#include ../../../../x/sample.yaml}}\n```\n\
                     <!-- tested by: x/a.rs a_test -->\n```sh\nls\n```\n\
+                    <!-- run -->\n```sh\nls\n```\n\
                     <!-- untested: needs a cluster -->\n\n````text\n```\n````\n";
         let checked = checked(text);
         assert_eq!(checked.findings, Vec::<String>::new());
-        assert_eq!(checked.counts, Counts { included: 2, tested: 1, untested: 1 });
+        assert_eq!(checked.counts, Counts { included: 2, tested: 1, run: 1, untested: 1 });
+        let shown = checked.counts.to_string();
+        assert!(shown.starts_with("5 = 2 included + 1 run by a test + 1 run here + 1 with"), "{shown}");
     }
 
     #[test]
