@@ -1,6 +1,7 @@
 {{/*
 A role and its binding, for the whole cluster or for one namespace. Takes a dictionary: root, component, name, namespace (empty
-for the whole cluster), rules (a list), account (the ServiceAccount), annotations (optional).
+for the whole cluster), rules (a list), account (the ServiceAccount), binding (the name of the binding, if it is not that of the role),
+annotations (optional).
 */}}
 {{- define "operators.grant" -}}
 {{- $grant := . -}}
@@ -9,7 +10,7 @@ for the whole cluster), rules (a list), account (the ServiceAccount), annotation
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ if not $grant.namespace }}Cluster{{ end }}{{ $kind }}
 metadata:
-  name: {{ $grant.name | quote }}
+  name: {{ ternary $grant.name (default $grant.name $grant.binding) (eq $kind "Role") | quote }}
   {{- with $grant.namespace }}
   namespace: {{ . | quote }}
   {{- end }}

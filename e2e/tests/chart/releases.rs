@@ -140,7 +140,8 @@ fn overlapping_release_with_equal_settings_writes_nothing_until_a_user_does() {
     let generation = |world: &World| child(world)["metadata"]["generation"].as_i64().unwrap();
     let before = generation(&world);
 
-    // Without `watchNamespaces`, Helm has nothing to compare, so this mistake is possible.
+    // The permissions of the one are for the whole cluster and those of the other for a namespace, so no binding has the same name, and
+    // this mistake is possible.
     world.release(B, &["--set", &only, "--set", "crds.enabled=false"]);
     let reader = token(&world.cluster, "reader").unwrap();
     let role = ["create", "clusterrolebinding", "reader", "--clusterrole=b-operators-metrics-reader"];

@@ -53,6 +53,34 @@ fn watch_namespaces_limit_watches_and_permissions() {
     assert!(without(json!({"webhooks": {"enabled": false}, "metrics": {"enabled": false}})).is_empty());
 }
 
+/// The bindings that give the operator of Memcached its permissions, by namespace and name.
+fn bindings_of_memcached(values: &Value) -> Vec<(String, String)> {
+    let rendered = render(values);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let bindings = rendered.of("ClusterRoleBinding").chain(rendered.of("RoleBinding"));
+    let ours = bindings.filter(|it| it["roleRef"]["name"] == "operators-memcached");
+    ours.map(|it| (text(&it["metadata"]["namespace"]), text(&it["metadata"]["name"]))).collect()
+}
+
+/// A binding that has the same name in two releases is what keeps the second one out.
+#[test]
+fn bindings_have_one_name_in_all_releases_that_would_run_an_operator_for_the_same_objects() {
+    let of =
+        |namespace: &str, scope: &str| (namespace.to_owned(), format!("memcached-operator.one-release-per-{scope}"));
+    assert_eq!(bindings_of_memcached(&json!({})), [of("", "cluster")]);
+    assert_eq!(bindings_of_memcached(&json!({"topology": "separate"})), [of("", "cluster")]);
+    let two = json!({"watchNamespaces": ["one", "two"]});
+    assert_eq!(bindings_of_memcached(&two), ["one", "two"].map(|namespace| of(namespace, "namespace")));
+    let by = |labels: Value| bindings_of_memcached(&json!({"watchNamespaceLabels": labels}));
+    let labels = json!({"example.com/team": "x", "env": "test"});
+    assert_eq!(by(labels.clone()), by(json!({"env": "test", "example.com/team": "x"})));
+    let (namespace, name) = &by(labels.clone())[0];
+    assert!(namespace.is_empty() && name.starts_with("memcached-operator.one-release-per-labels-"), "{name}");
+    assert!(!name.contains('/'), "the API server refuses it: {name}");
+    assert_ne!(by(labels), by(json!({"env": "test"})));
+    assert!(bindings_of_memcached(&json!({"rbac": {"create": false}})).is_empty());
+}
+
 /// Broken webhooks could otherwise block their own repair.
 #[test]
 fn webhooks_check_neither_the_namespace_of_the_release_nor_kube_system() {

@@ -124,42 +124,45 @@ fn release_gets_another_name_without_a_loss_of_objects() {
 }
 
 /// What Helm says about a second release, in the page about releases: what follows the name of the operator, which Helm chooses.
-fn documented_refusal() -> &'static str {
+fn documented_refusal(test: &str) -> &'static str {
     let page = include_str!("../../../../docs/book/src/how-to/releases.md");
-    let mark = "releases.rs second_release_for_a_watched_namespace_is_refused -->\n```text\n";
-    let block = page.split_once(mark).unwrap().1.split_once("\n```").unwrap().0;
+    let mark = format!("releases.rs {test} -->\n```text\n");
+    let block = page.split_once(&mark).unwrap().1.split_once("\n```").unwrap().0;
     block.split_once("memcached").unwrap().1
+}
+
+/// The second release is refused, because of an object of the release `one`.
+fn is_refused(result: Result<String>, test: &str) {
+    let error = result.unwrap_err().to_string();
+    let names = [documented_refusal(test), "current value is \"one\""];
+    assert!(names.iter().all(|name| error.contains(name)), "{error}");
 }
 
 #[test]
 fn second_release_for_a_watched_namespace_is_refused() {
+    const TEST: &str = "second_release_for_a_watched_namespace_is_refused";
     for version in Version::ALL {
         let Some(world) = World::new(version) else { return };
         for namespace in ["team-a", "team-b"] {
             succeeded(&mut world.cluster.kubectl(["create", "namespace", namespace])).unwrap();
         }
         world.release("one", &chart::folder(), &["--set", "watchNamespaces={team-a}"]).unwrap();
-        let of_one = ["configmaps", "--namespace", "team-a", "--selector=app.kubernetes.io/instance=one"];
-        let marks = || world.get(&of_one)["items"].as_array().unwrap().clone();
-        let before = marks();
+        let of_one = ["rolebindings", "--namespace", "team-a", "--selector=app.kubernetes.io/instance=one"];
+        let bindings = || world.get(&of_one)["items"].as_array().unwrap().clone();
+        let before = bindings();
         assert!(!before.is_empty());
         let second = |namespaces: &str, more: &[&str]| {
             let namespaces = format!("watchNamespaces={{{namespaces}}}");
             let watched = ["--set", namespaces.as_str(), "--set", "crds.enabled=false"];
             world.release("two", &chart::folder(), &[&watched[..], more].concat())
         };
-        let is_refused = |result: Result<String>| {
-            let error = result.unwrap_err().to_string();
-            let names = [documented_refusal(), "current value is \"one\""];
-            assert!(names.iter().all(|name| error.contains(name)), "{version:?}: {error}");
-        };
-        is_refused(second("team-b,team-a", &[]));
+        is_refused(second("team-b,team-a", &[]), TEST);
         let deployments = world.get(&["deployments", "--namespace", NAMESPACE]).to_string();
         assert!(!deployments.contains("two-operators"), "{version:?}: a part of it is installed: {deployments}");
 
         second("team-b", &[]).expect("no other release watches this namespace");
-        is_refused(second("team-b,team-a", &[]));
-        assert_eq!(marks(), before, "{version:?}: the second release has changed objects of the first");
+        is_refused(second("team-b,team-a", &[]), TEST);
+        assert_eq!(bindings(), before, "{version:?}: the second release has changed objects of the first");
 
         let all_but_foo = OPERATORS.iter().map(|it| it.name()).filter(|name| *name != "foo");
         let disabled = all_but_foo.map(|name| format!("operators.{name}.enabled=false")).collect::<Vec<_>>().join(",");
@@ -168,6 +171,53 @@ fn second_release_for_a_watched_namespace_is_refused() {
 
         world.helm(&["uninstall", "one"]).unwrap();
         second("team-a", &[]).expect("the namespace is free");
+    }
+}
+
+/// Whether the operators of the release `name` may list all objects of a kind.
+fn may_list(world: &World, name: &str) -> bool {
+    let user = format!("--as=system:serviceaccount:{NAMESPACE}:{name}-operators-controller-manager");
+    let ask = ["auth", "can-i", "list", DEFINITION, "--all-namespaces", user.as_str()];
+    world.cluster.kubectl(ask).output().unwrap().status.success()
+}
+
+#[test]
+fn second_release_for_the_whole_cluster_is_refused() {
+    const TEST: &str = "second_release_for_the_whole_cluster_is_refused";
+    for version in Version::ALL {
+        let Some(world) = World::new(version) else { return };
+        let install = |name: &str, more: &[&str]| {
+            world.release(name, &chart::folder(), &[&["--set", "crds.enabled=false"], more].concat())
+        };
+        world.release("one", &chart::folder(), &[]).unwrap();
+        is_refused(install("two", &[]), TEST);
+        let accounts = world.get(&["serviceaccounts", "--namespace", NAMESPACE]).to_string();
+        assert!(!accounts.contains("two-operators"), "{version:?}: a part of it is installed: {accounts}");
+
+        // Kubectl and GitOps do not look at whose an object is. So the release exists, but its operators have no permissions.
+        let mut template = world.helm.command();
+        template.args(["template", "two"]).arg(chart::folder()).args(["--namespace", NAMESPACE, "--skip-tests"]);
+        template.args(["--set", "crds.enabled=false", "--values"]).arg(world.values.path());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), succeeded(&mut template).unwrap()).unwrap();
+        for how in [&[][..], &["--server-side", "--force-conflicts"]] {
+            let mut apply = world.cluster.kubectl(["apply", "--namespace", NAMESPACE]);
+            let error = succeeded(apply.args(how).arg("--filename").arg(file.path())).unwrap_err().to_string();
+            assert!(error.contains("cannot change roleRef"), "{version:?} {how:?}: {error}");
+        }
+        let accounts = world.get(&["serviceaccounts", "--namespace", NAMESPACE]).to_string();
+        assert!(accounts.contains("two-operators"), "{version:?}: {accounts}");
+        assert_eq!(["one", "two"].map(|name| may_list(&world, name)), [true, false], "{version:?}");
+
+        // Releases that select namespaces by other labels are none of these.
+        install("three", &["--set", "watchNamespaceLabels.team=a"]).unwrap();
+        install("four", &["--set", "watchNamespaceLabels.team=b"]).expect("other labels");
+        let error = install("five", &["--set", "watchNamespaceLabels.team=a"]).unwrap_err().to_string();
+        assert!(error.contains("current value is \"three\""), "{version:?}: {error}");
+
+        // As the README of the chart says.
+        let error = install("four", &["--set", "watchNamespaceLabels.team=b,fullnameOverride=x"]).unwrap_err();
+        assert!(error.to_string().contains("cannot change roleRef"), "{version:?}: {error}");
     }
 }
 
