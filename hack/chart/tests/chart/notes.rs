@@ -48,6 +48,18 @@ pub(crate) fn notes(values: &Value, arguments: &[&str]) -> String {
 }
 
 #[test]
+fn notes_of_a_release_for_all_namespaces_say_that_it_is_the_only_one() {
+    let says = |values: Value| {
+        notes(&values, &[]).contains("A second release that does this with the same operators is refused.")
+    };
+    assert!(says(json!({})));
+    for narrower in [json!({"watchNamespaces": ["one"]}), json!({"watchNamespaceLabels": {"team": "x"}})] {
+        assert!(!says(narrower.clone()), "{narrower}");
+    }
+    assert!(!says(json!({"rbac": {"create": false}})), "nothing would refuse it");
+}
+
+#[test]
 fn an_upgrade_says_how_to_go_back_without_loss() {
     let notes = |values: Value| notes(&values, &["--is-upgrade"]);
     let plain = notes(json!({}));

@@ -194,7 +194,7 @@ fn second_release_for_the_whole_cluster_is_refused() {
         let accounts = world.get(&["serviceaccounts", "--namespace", NAMESPACE]).to_string();
         assert!(!accounts.contains("two-operators"), "{version:?}: a part of it is installed: {accounts}");
 
-        // Kubectl and GitOps do not look at whose an object is. So the release exists, but its operators have no permissions.
+        // Kubectl does not look at whose an object is. So the release exists, but its operators have no permissions.
         let mut template = world.helm.command();
         template.args(["template", "two"]).arg(chart::folder()).args(["--namespace", NAMESPACE, "--skip-tests"]);
         template.args(["--set", "crds.enabled=false", "--values"]).arg(world.values.path());
