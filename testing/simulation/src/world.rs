@@ -1,5 +1,6 @@
 //! One world: an API server, the other controllers, users, the operator, and their disturbances. The world plays a plan and
-//! judges the end.
+//! judges the end. `rest` waits until all has come to rest, `scrapes` reads the metrics of the processes, and `leftovers` finds
+//! what they keep of objects that are gone.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -9,16 +10,14 @@ use std::{
 use fastrand::Rng;
 use jiff::SignedDuration;
 use manager::{Operator, harness::Harness};
-use model_apiserver::{Entry, Model, Signalled};
+use model_apiserver::{Model, Signalled};
 use tokio::time::sleep;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::{
     checks::{self, Checks},
     disturbance::{Act, Phase},
-    memory,
     network::{Armed, Network, Perform},
-    objects::{is_about_leadership, is_for_nothing},
     plan::{Judged, Plan, Played},
     stage::{Stage, process},
     stalls::Stalls,
@@ -27,14 +26,14 @@ use crate::{
     trace::{Trace, WakeUps, span_of_process},
 };
 
+mod leftovers;
+mod rest;
+mod scrapes;
+
+use scrapes::has_not_panicked;
+
 /// Time between two steps of a world.
 const TICK: Duration = Duration::from_millis(250);
-/// The world is at rest when nothing was written for this time: a back-off is at most six minutes long.
-const QUIET: Duration = Duration::from_mins(7);
-/// The world must come to rest within this time.
-const PATIENCE: Duration = Duration::from_hours(2);
-/// For this time after the world has come to rest, nothing may be written.
-const REST: Duration = Duration::from_mins(10);
 /// With several processes, how far the clock of each may be ahead or behind, in milliseconds.
 const SKEW: i64 = 20_000;
 /// How long the last disturbances may continue before all disturbances end.
@@ -46,17 +45,11 @@ const PERIOD: Duration = Duration::from_mins(31);
 /// Of this many worlds with one process, one ends with a check of what the process keeps of deleted objects; the others end with
 /// a new process.
 const MEMORY_EVERY: u64 = 4;
-/// For this time, the process may remember something of a deleted object, such as the number of its Events.
-const FORGETTING: Duration = Duration::from_hours(3);
-/// How many bytes more an old process may use than a young one for each operator in it: maps do not shrink.
-const KEPT: i64 = 48 << 10;
 /// Within this time after the last effect of a trouble, the operator knows of every change again: a request has failed after
 /// 20 s, and an informer then waits for 5 s at most. Effects that last longer, such as a silent watch, count until they end.
 const CALM: Duration = Duration::from_secs(30);
 /// When nothing has changed for this time, no request is on its way.
 const STILL: Duration = Duration::from_secs(5);
-/// How often the queue is checked, one tick apart, until it is empty.
-const LOOKS: usize = 8;
 
 impl Plan {
     /// Plays the world twice and compares the traces.
@@ -288,49 +281,6 @@ impl World {
         }
     }
 
-    /// Checks that a process whose objects are all gone has no metric series of them, and uses no more memory than a process that
-    /// has reconciled each object only once.
-    async fn nothing_is_kept(&mut self) -> Result<(), String> {
-        self.forget_all().await?;
-        let old = self.size_of_processes().await;
-        self.start_all();
-        for number in 0..self.plan.objects {
-            self.stage.users.act(Act::Create, number, &mut Rng::with_seed(self.plan.seed)).await;
-        }
-        self.pass(SETTLING).await?;
-        self.forget_all().await?;
-        let young = self.size_of_processes().await;
-        keeps_little(old, young, self.stage.cast.all().len())
-    }
-
-    async fn forget_all(&mut self) -> Result<(), String> {
-        self.trace.note("all objects are deleted");
-        for number in 0..self.plan.objects {
-            for act in [Act::Resume, Act::Delete] {
-                self.stage.users.act(act, number, &mut Rng::with_seed(0)).await;
-            }
-        }
-        self.pass(FORGETTING).await?;
-        if let Some((_, object)) = self.stage.cast.objects(&self.model).pop() {
-            return Err(format!("{} is still being deleted", object["metadata"]["name"]));
-        }
-        let scrape = self.processes.iter().flatten().map(Harness::scrape).collect::<String>();
-        let users = &self.stage.users;
-        let objects: Vec<_> =
-            (0..self.plan.objects).map(|number| (users.namespace(number), users.name(number))).collect();
-        match series_of(&scrape, &objects) {
-            Some(line) => Err(format!("all objects are gone, but not the series {line}")),
-            None => Ok(()),
-        }
-    }
-
-    /// Kills all processes. Returns how many bytes they used.
-    async fn size_of_processes(&mut self) -> i64 {
-        let before = memory::in_use();
-        self.crash_all().await;
-        before - memory::in_use()
-    }
-
     async fn end(mut self) {
         self.crash_all().await;
     }
@@ -375,43 +325,6 @@ impl World {
         Ok(())
     }
 
-    async fn come_to_rest(&mut self) -> Result<(), String> {
-        let begun = self.trace.now();
-        loop {
-            self.step().await?;
-            let now = self.trace.now();
-            if now >= self.checks.changed().max(begun) + QUIET && self.stage.controllers.are_settled() {
-                return Ok(());
-            }
-            if now >= begun + PATIENCE {
-                return Err(format!("the world does not come to rest within {PATIENCE:?}"));
-            }
-        }
-    }
-
-    async fn nothing_happens(&mut self, when: &str) -> Result<(), String> {
-        let (mut version, until) = (self.model.version(), self.trace.now() + REST);
-        self.model.clear_requests();
-        while self.trace.now() < until {
-            self.step().await?;
-            let changes = self.model.changes_after(version);
-            if let Some(change) = changes.iter().find(|change| !is_about_leadership(change)) {
-                return Err(format!("{when}: {} {} is written by {:?}", change.resource, change.key, change.writer));
-            }
-            version = self.model.version();
-            if let Some(sent) = self.model.requests().into_iter().find(is_for_nothing) {
-                let Entry { client, verb, resource, subresource, namespace, name, body, .. } = sent;
-                let (verb, body) = (verb.as_str(), body.unwrap_or_default());
-                return Err(format!(
-                    "{when}: {client} sends a write that changes nothing: {verb} {resource}/{subresource} \
-                     {namespace}/{name} {body}"
-                ));
-            }
-            self.model.clear_requests();
-        }
-        Ok(())
-    }
-
     fn judge(&mut self) -> Result<(), String> {
         let (cast, users) = (&self.stage.cast, &self.stage.users);
         checks::no_orphans(cast, &self.model)?;
@@ -437,106 +350,14 @@ impl World {
             move |number: &usize| stage.namespaces.is_watched_for(stage.users.namespace(*number), now, Duration::ZERO);
         (0..self.plan.objects).filter(is_watched)
     }
-
-    /// Checks that no reconcile has panicked and that the queue is empty. It checks the queue several times, because an object may be
-    /// due at this very moment.
-    async fn process_is_clean(&self) -> Result<(), String> {
-        self.processes.iter().flatten().try_for_each(has_not_panicked)?;
-        let mut left = None;
-        for _ in 0..LOOKS {
-            let scrapes = self.processes.iter().flatten().map(Harness::scrape);
-            // The queue of a standby is not empty.
-            let scrape: String = scrapes.filter(|scrape| self.plan.replicas == 1 || leads(scrape)).collect();
-            let open = ["workqueue_depth", "controller_runtime_active_workers"];
-            left = open.into_iter().find_map(|series| not_zero(&scrape, series));
-            if left.is_none() {
-                break;
-            }
-            tokio::time::sleep(TICK).await;
-        }
-        left.map_or(Ok(()), Err)
-    }
-}
-
-/// The first series of one of these objects, which are given by namespace and name.
-fn series_of<'a>(scrape: &'a str, objects: &[(&str, String)]) -> Option<&'a str> {
-    let is_of_an_object = |line: &&str| {
-        let has = |label: &str, value: &str| line.contains(&format!("{label}=\"{value}\""));
-        objects.iter().any(|(namespace, name)| has("namespace", namespace) && has("name", name))
-    };
-    scrape.lines().find(is_of_an_object)
-}
-
-/// Checks that processes with this number of operators, whose objects are gone, use few bytes more than young ones.
-fn keeps_little(old: i64, young: i64, operators: usize) -> Result<(), String> {
-    let kept = KEPT * i64::try_from(operators).unwrap_or(1);
-    if old > young + kept {
-        return Err(format!("all objects are gone, and {old} bytes are in use; by a young process {young}"));
-    }
-    Ok(())
-}
-
-/// Checks that no reconcile of this process has panicked, whether it leads or not.
-fn has_not_panicked(process: &Harness) -> Result<(), String> {
-    not_zero(&process.scrape(), "controller_runtime_reconcile_panics_total").map_or(Ok(()), Err)
-}
-
-/// The first series of this metric that is not zero, or a complaint that there is none: without any, nothing would be checked.
-fn not_zero(scrape: &str, metric: &str) -> Option<String> {
-    let mut series = scrape.lines().filter(|line| line.starts_with(&format!("{metric}{{"))).peekable();
-    if series.peek().is_none() {
-        return Some(format!("no process shows {metric}"));
-    }
-    series.find(|line| !line.ends_with(" 0")).map(str::to_owned)
-}
-
-fn leads(scrape: &str) -> bool {
-    scrape.lines().any(|line| line.starts_with("leader_election_master_status{") && line.ends_with(" 1"))
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Namespace;
-    use kube::{
-        Api,
-        api::{Patch, PatchParams},
-    };
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::toy::Books;
 
     static BOOKS: Books = Books { is_wrong: |_| false, claims_wrongly: |_| false };
-
-    /// Lets a world without processes rest. After a minute, this client sends a patch of a namespace.
-    async fn resting(client: &'static str, patch: Option<Value>) -> Result<(), String> {
-        let mut world = World::new(&Plan::scripted(1, &[]), &Subjects::from(&BOOKS));
-        let api: Api<Namespace> = Api::all(world.model.client_named(client));
-        let write = async move {
-            sleep(Duration::from_mins(1)).await;
-            if let Some(patch) = patch {
-                let written = api.patch("shop", &PatchParams::default(), &Patch::Merge(patch)).await;
-                written.expect("the API server accepts it");
-            }
-        };
-        let (result, ()) = tokio::join!(world.nothing_happens("at rest"), write);
-        result
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn write_in_a_world_at_rest_is_found() {
-        assert_eq!(resting("user", None).await, Ok(()));
-        let label = || Some(json!({"metadata": {"labels": {"team": "1"}}}));
-        let found = resting("user", label()).await.expect_err("a user has changed something");
-        assert_eq!(found, "at rest: namespaces shop is written by \"user\"");
-        assert!(resting("operator-0", label()).await.is_err(), "the operator has");
-        assert_eq!(resting("user", Some(json!({}))).await, Ok(()), "users may write what changes nothing");
-        let found = resting("operator-0", Some(json!({}))).await.expect_err("the operator must not");
-        assert!(
-            found.starts_with("at rest: operator-0 sends a write that changes nothing: patch namespaces"),
-            "{found}"
-        );
-    }
 
     #[test]
     fn judges_look_at_objects_that_claim_to_be_ready_and_at_the_end() {
@@ -548,25 +369,5 @@ mod tests {
         assert!(fine.judged.claims > 0 && fine.judged.ends == 3, "{:?}", fine.judged);
         assert_eq!(boasting.failure.as_deref(), Some("Ready of a is true, but the claim is wrong"));
         assert_eq!(wrong.failure.as_deref(), Some("object 0: the object is wrong"));
-    }
-
-    #[test]
-    fn what_a_process_keeps_of_objects_that_are_gone_is_found() {
-        let objects = [("shop", "a".to_owned()), ("depot", "b".to_owned())];
-        let series = |namespace: &str, name: &str| {
-            series_of(&format!("# HELP x y\nx{{namespace=\"{namespace}\",name=\"{name}\"}} 1\n"), &objects).is_some()
-        };
-        assert!(series("shop", "a") && series("depot", "b"));
-        assert!(!series("shop", "b") && !series("depot", "a") && !series("default", "a"));
-        assert_eq!(keeps_little(1_000 + 2 * KEPT, 1_000, 2), Ok(()));
-        assert!(keeps_little(1_001 + 2 * KEPT, 1_000, 2).is_err());
-    }
-
-    #[test]
-    fn metric_that_is_not_zero_or_not_there_is_found() {
-        let scrape = "# HELP a\na{b=\"c\"} 0\na{b=\"d\"} 2\nab{b=\"c\"} 0\n";
-        assert_eq!(not_zero(scrape, "a").as_deref(), Some("a{b=\"d\"} 2"));
-        assert_eq!(not_zero(scrape, "ab"), None);
-        assert_eq!(not_zero(scrape, "abc").as_deref(), Some("no process shows abc"));
     }
 }

@@ -3,8 +3,11 @@
 use model_apiserver::Signalled;
 use serde_json::json;
 
-use super::*;
-use crate::{namespaces::Watched, network::Perform, toy};
+use super::{
+    writes::{BURST, NEXT_EVENT},
+    *,
+};
+use crate::{namespaces::Watched, network::Perform, stalls::Stalls, toy};
 
 fn checks(model: &Model, watched: Watched) -> Checks {
     for namespace in crate::users::NAMESPACES {
