@@ -22,10 +22,12 @@ use crate::{
 mod answers;
 mod awaited;
 mod rates;
+mod refusals;
 
 use answers::{is_handled, is_lease};
 pub(crate) use awaited::{Armed, Awaited};
 use rates::Rates;
+use refusals::over_quota;
 
 /// Prefix of the client names of the operator's processes.
 pub(crate) const OPERATOR: &str = "operator";
@@ -272,12 +274,7 @@ impl State {
             }
             match trouble.act {
                 Act::Quota if request.verb == Verb::Create && request.resource() == trouble.about => {
-                    let text = format!(
-                        "{} \"{}\" is forbidden: exceeded quota: objects, requested: count=1, used: count=9, limited: count=9",
-                        request.resource(),
-                        name(request),
-                    );
-                    due.before.push(Action::Answer(status(403, "Forbidden", &text)));
+                    due.before.push(Action::Answer(over_quota(request)));
                 }
                 Act::Refusals if happens => {
                     let code = [429, 500, 503, 504, 401][self.rng.usize(..5)];
@@ -404,15 +401,6 @@ fn number_of(client: &str) -> Option<usize> {
 /// The name of the object that a request concerns.
 fn name(request: &RequestInfo) -> String {
     model_apiserver::signature(request).name
-}
-
-/// The answer with which the API server refuses a request.
-fn status(code: u16, reason: &str, message: &str) -> Answer {
-    let body = serde_json::json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "code": code,
-    });
-    Answer { code, headers: Vec::new(), body: fault_plan::Body::Text(body.to_string()) }
 }
 
 #[cfg(test)]
