@@ -16,7 +16,8 @@
 //! Reading order:
 //!
 //! 1. [`operator`](Operator): what a binary hosts. [`controller`](Controller): how a controller is declared.
-//!    `controller::worker`: how a worker runs one reconcile and decides when its key comes back.
+//!    `controller::watches`: which changes of other objects wake its objects. `controller::worker`: how a worker runs one
+//!    reconcile and decides when its key comes back.
 //! 2. [`context`](Context): what a reconcile may do. `context::read` reads the cache and the API server. `context::apply` makes a
 //!    child match its desired state. `context::create` creates a child at most once. `context::primary` writes the
 //!    metadata of the reconciled object. `context::status_writer` writes the status.
