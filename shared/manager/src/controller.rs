@@ -48,9 +48,8 @@ use hooks::{Demoted, Gone, Scraped};
 use queue_metrics::QueueMetrics;
 pub use reconcile::{Action, Reconcile};
 use related::is_own_write;
-use running::Waiting;
-use running::WiredController;
 pub(crate) use running::{Running, Start};
+use running::{Waiting, WiredController};
 use wake_filter::{Part, WakeFilter};
 pub(crate) use watches::index_of_watched;
 

@@ -221,6 +221,17 @@ pub(crate) fn writes(model: &Model) -> Vec<(&'static str, String, Option<u16>)> 
     told.map(|it| (it.verb.as_str(), it.resource, it.code)).collect()
 }
 
+/// Waits for the final state, and checks that the operator then writes nothing for ten minutes. Returns how long the wait took.
+pub(crate) async fn settles(model: &Model, what: &str) -> Duration {
+    let took = until(what, || port(model, "a") == Some(1) && is_ready(model, "a")).await;
+    assert_eq!(model.objects("services").len(), 1, "{what}");
+    tokio::time::sleep(MOMENT).await;
+    let before = writes(model);
+    tokio::time::sleep(600 * MOMENT).await;
+    assert_eq!(writes(model), before, "{what}: the operator still writes");
+    took
+}
+
 pub(crate) const TOYS: &str = "toys.tests.example.com";
 
 /// Keeps a Service unless the object's size is zero.
@@ -229,6 +240,14 @@ pub(crate) async fn keep_unless_zero(toy: Arc<Toy>, context: Context<Toy>) -> Re
     let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": port}});
     let wanted = (toy.spec.size > 0).then(|| serde_json::from_value(service).expect("a Service"));
     context.apply_or_delete::<Service>(wanted).await?;
+    Ok(Action::Done)
+}
+
+/// Keeps a Service with as many ports as the object's size: a change of a list, which the runtime sends as an apply.
+pub(crate) async fn keep_ports(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let ports: Vec<_> = (1..=toy.spec.size).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+    let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": ports}});
+    context.apply::<Service>(serde_json::from_value(service).expect("a Service")).await?;
     Ok(Action::Done)
 }
 
