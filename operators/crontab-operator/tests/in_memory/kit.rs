@@ -101,6 +101,13 @@ pub(crate) fn status(memory: &InMemory) -> Value {
     memory.model.object(CRONTABS, "default", NAME).expect("it exists")["status"].take()
 }
 
+/// Returns the reason of the condition `Degraded`, if it is true.
+pub(crate) fn problem(memory: &InMemory) -> Option<String> {
+    let status = status(memory);
+    let degraded = status["conditions"].as_array()?.iter().find(|it| it["type"] == "Degraded")?.clone();
+    (degraded["status"] == "True").then(|| degraded["reason"].as_str().expect("a reason").to_owned())
+}
+
 /// Returns how many events of this reason there are.
 pub(crate) fn events(memory: &InMemory, reason: &str) -> u64 {
     let events = memory.model.objects("events.events.k8s.io");

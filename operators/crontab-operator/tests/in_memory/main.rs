@@ -4,7 +4,9 @@
 
 mod clock;
 mod crashes;
+mod ended;
 mod kit;
 mod pods;
 mod requests;
+mod run_now;
 mod runs;
