@@ -3,35 +3,25 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use kube::api::DynamicObject;
 
 use crate::{
     Session,
-    children::{self, Children},
     cli::TargetFlags,
-    events::{self, Event},
-    kinds::Kind,
     object::{conditions, is_paused, observed_generation, state},
-    request::find,
-    text::{age, columns, one_line},
+    observed::Observed,
+    text::{age, labelled, one_line, table},
 };
 
 /// The number of events shown. `trace` shows all of them.
 const EVENTS: usize = 10;
 
 pub(crate) async fn run(session: &Session, target: &TargetFlags) -> Result<String, String> {
-    let (kind, object) = find(session, target).await?;
-    let (children, events) = futures::join!(children::of(session, kind, &object), events::of(session, &object));
-    Ok(text(kind, &object, &children, &events, session.now))
+    Ok(text(&Observed::read(session, target).await?))
 }
 
-fn text(
-    kind: &Kind,
-    object: &DynamicObject,
-    children: &Children,
-    events: &Result<Vec<Event>, String>,
-    now: Timestamp,
-) -> String {
+fn text(observed: &Observed<'_>) -> String {
+    let Observed { kind, object, children, events, now } = observed;
+    let now = *now;
     let metadata = &object.metadata;
     let name = metadata.name.clone().unwrap_or_default();
     let since = |time: Option<Timestamp>| time.map(|time| age(time, now)).unwrap_or_default();
@@ -52,14 +42,13 @@ fn text(
     {
         facts.push(("Change", "the operator has not handled the last change of the spec yet".to_owned()));
     }
-    let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
-    let mut text = columns(&facts.map(|(key, value)| vec![format!("{key}:"), value]).collect::<Vec<_>>());
+    let mut text = labelled(facts);
 
-    let head = ["  TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"].map(str::to_owned).to_vec();
+    let head = ["  TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"];
     let rows = conditions(object)
         .into_iter()
         .map(|it| vec![format!("  {}", it.type_), it.status, it.reason, since(it.since), it.message]);
-    let _ = write!(text, "\nConditions:\n{}", columns(&[head].into_iter().chain(rows).collect::<Vec<_>>()));
+    let _ = write!(text, "\nConditions:\n{}", table(head, rows));
 
     let root = format!("{}/{name}", kind.resource.kind);
     let tree = children.tree(&root, metadata.uid.as_deref().unwrap_or_default());
@@ -78,12 +67,12 @@ fn text(
             let _ = writeln!(text, "\nEvents: none in the time for which the cluster keeps them");
         }
         Ok(events) => {
-            let head = ["  LAST", "COUNT", "TYPE", "REASON", "MESSAGE"].map(str::to_owned).to_vec();
+            let head = ["  LAST", "COUNT", "TYPE", "REASON", "MESSAGE"];
             let newest = events.iter().rev().take(EVENTS).map(|it| {
                 let (last, count) = (format!("  {}", since(it.last)), it.count.to_string());
                 vec![last, count, it.type_.clone(), it.reason.clone(), it.message.clone()]
             });
-            let _ = write!(text, "\nEvents:\n{}", columns(&[head].into_iter().chain(newest).collect::<Vec<_>>()));
+            let _ = write!(text, "\nEvents:\n{}", table(head, newest));
         }
     }
     text
@@ -91,10 +80,12 @@ fn text(
 
 #[cfg(test)]
 mod tests {
+    use kube::api::DynamicObject;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::{
+        children::Children,
         events::tests::event,
         object::tests::{condition, kind, object},
     };
@@ -132,7 +123,7 @@ mod tests {
             event("2026-01-01T00:12:00Z", 4, "Warning", "ImagePull", "cannot pull\nnginx:nope"),
         ]);
         let now = "2026-01-01T00:20:00Z".parse().expect("a time");
-        insta::assert_snapshot!(text(&kind(), &thing, &children, &events, now));
+        insta::assert_snapshot!(text(&Observed { kind: &kind(), object: thing, children, events, now }));
     }
 
     #[test]

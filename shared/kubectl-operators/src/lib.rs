@@ -4,8 +4,8 @@
 //! [`CATEGORY`], which the runtime gives to each of its kinds. This needs no permission beyond that of every user.
 //!
 //! Each command first reads from the API server, and then makes a text with pure functions. Reading order: `cli` (commands and
-//! flags), `kinds` (discovery), `object` (what an object says about itself), `status`, `children`, `events`, `describe`, `trace`
-//! (what the user sees), `request` (annotations that steer an operator).
+//! flags), `kinds` (discovery), `object` (what an object says about itself), `children`, `events`, `observed` (what belongs to an
+//! object), `status`, `describe`, `trace` (what the user sees), `request` (annotations that steer an operator).
 
 mod children;
 mod cli;
@@ -14,6 +14,7 @@ mod describe;
 mod events;
 mod kinds;
 mod object;
+mod observed;
 mod request;
 mod status;
 mod text;

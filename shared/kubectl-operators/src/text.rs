@@ -17,6 +17,18 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
+/// Values below one another, each after its label, without the empty ones.
+pub(crate) fn labelled(values: impl IntoIterator<Item = (&'static str, String)>) -> String {
+    let values = values.into_iter().filter(|(_, value)| !value.is_empty());
+    columns(&values.map(|(label, value)| vec![format!("{label}:"), value]).collect::<Vec<_>>())
+}
+
+/// Rows in columns below their titles.
+pub(crate) fn table<const N: usize>(titles: [&str; N], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let titles = Vec::from(titles.map(str::to_owned));
+    columns(&[titles].into_iter().chain(rows).collect::<Vec<_>>())
+}
+
 /// The text on one line, without control characters: it comes from the cluster, and could change what the terminal shows.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()

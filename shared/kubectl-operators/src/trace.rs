@@ -10,31 +10,24 @@ use serde_json::Value;
 
 use crate::{
     Session,
-    children::{self, Children},
+    children::Children,
     cli::TargetFlags,
-    events::{self, Event},
-    kinds::Kind,
+    events::Event,
     object::{conditions, observed_generation},
-    request::find,
-    text::{age, columns, one_line},
+    observed::Observed,
+    text::{age, labelled, one_line, table},
 };
 
 /// How many changed fields of one writer are named.
 const FIELDS: usize = 4;
 
 pub(crate) async fn run(session: &Session, target: &TargetFlags) -> Result<String, String> {
-    let (kind, object) = find(session, target).await?;
-    let (children, events) = futures::join!(children::of(session, kind, &object), events::of(session, &object));
-    Ok(text(kind, &object, &children, &events, session.now))
+    Ok(text(&Observed::read(session, target).await?))
 }
 
-fn text(
-    kind: &Kind,
-    object: &DynamicObject,
-    children: &Children,
-    events: &Result<Vec<Event>, String>,
-    now: Timestamp,
-) -> String {
+fn text(observed: &Observed<'_>) -> String {
+    let Observed { kind, object, children, events, now } = observed;
+    let now = *now;
     let metadata = &object.metadata;
     let number = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let handled = object.data.pointer("/status/lastHandledReconcileAt").and_then(Value::as_str);
@@ -48,17 +41,16 @@ fn text(
         ("Version", metadata.resource_version.clone().unwrap_or_default()),
         ("Reconcile", handled.map(|token| format!("last request handled: {token}")).unwrap_or_default()),
     ];
-    let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
-    let mut text = columns(&facts.map(|(key, value)| vec![format!("{key}:"), value]).collect::<Vec<_>>());
+    let mut text = labelled(facts);
 
     let mut moments = moments(object, children, events.as_deref().unwrap_or_default());
     // The sort is stable: children of one second keep the order of the tree, owners first.
     moments.sort_by_key(|moment| (second(moment.time), moment.rank, moment.time));
-    let head = ["TIME", "AGE", "WHAT", "DETAILS"].map(str::to_owned).to_vec();
+    let head = ["TIME", "AGE", "WHAT", "DETAILS"];
     let rows = moments
         .into_iter()
         .map(|Moment { time, what, details, .. }| vec![second(time).to_string(), age(time, now), what, details]);
-    let _ = write!(text, "\n{}", columns(&[head].into_iter().chain(rows).collect::<Vec<_>>()));
+    let _ = write!(text, "\n{}", table(head, rows));
     // The rest is worth showing nevertheless.
     if let Err(error) = events {
         let _ = writeln!(text, "\nEvents: {}", one_line(error));
@@ -198,9 +190,10 @@ mod tests {
             ]}),
             &json!({}),
         );
+        let children = Children::from_objects(&[("Service", child)]);
         let events = Ok(vec![event("2026-01-01T00:05:00Z", 3, "Warning", "Refused", "no room")]);
         let now = "2026-01-01T00:20:00Z".parse().expect("a time");
-        insta::assert_snapshot!(text(&kind(), &thing, &Children::from_objects(&[("Service", child)]), &events, now));
+        insta::assert_snapshot!(text(&Observed { kind: &kind(), object: thing, children, events, now }));
     }
 
     #[test]
@@ -222,14 +215,14 @@ mod tests {
             object(name, &json!({"creationTimestamp": at, "ownerReferences": [owner]}), &json!({}))
         };
         // The list has the pod before its owner.
-        let children = [("Pod", child("pod", "set")), ("ReplicaSet", child("set", "web"))];
+        let children = Children::from_objects(&[("Pod", child("pod", "set")), ("ReplicaSet", child("set", "web"))]);
         // Events have fractions of a second. This one is nearer to the next second, but belongs to this one.
         let events = Ok(vec![
             event("2026-01-01T00:00:07.900000Z", 1, "Normal", "Later", ""),
             event("2026-01-01T00:00:07.100000Z", 1, "Normal", "Earlier", ""),
         ]);
         let now = "2026-01-01T00:20:00Z".parse().expect("a time");
-        let text = text(&kind(), &thing, &Children::from_objects(&children), &events, now);
+        let text = text(&Observed { kind: &kind(), object: thing, children, events, now });
         let rows = text.lines().skip_while(|line| !line.starts_with("TIME")).skip(1);
         let order: Vec<_> = rows
             .map(|line| {
