@@ -33,8 +33,8 @@ pub enum Run<'a> {
 impl Run<'_> {
     /// Returns the name of its Job. Each run has one name, so that the API server accepts only one Job for it.
     ///
-    /// That of a requested run also depends on how many requests were handled before: a user may return to an earlier token while
-    /// the Job of the earlier request still exists.
+    /// The name for a requested run also depends on how many requests were handled before: a user may return to an earlier token
+    /// while the Job of the earlier request still exists.
     pub fn job_name(self, crontab: &CronTab) -> String {
         match self {
             Self::At(time) => format!("{}-{:010}", crontab.name_any(), time.as_second()),

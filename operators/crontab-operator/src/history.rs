@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{api::v1::CronTabSpec, known::LiveJob};
 
-/// Returns the finished Jobs to delete: those that are too old, and of the others those beyond the history limits. These are first
-/// the completed ones, then the failed ones. Each time, the oldest are first.
+/// Returns the finished Jobs to delete: first those that are too old, then the completed and last the failed ones beyond the history
+/// limits. Within each of these three groups, the oldest come first, because a reconcile may delete only some.
 pub fn surplus(spec: &CronTabSpec, jobs: &[LiveJob], now: Timestamp) -> Vec<LiveJob> {
     let mut finished: Vec<&LiveJob> = finished(jobs).collect();
     finished.sort_by(|a, b| a.order().cmp(&b.order()));
@@ -22,7 +22,7 @@ pub fn surplus(spec: &CronTabSpec, jobs: &[LiveJob], now: Timestamp) -> Vec<Live
     surplus
 }
 
-/// Returns when the next finished Job is too old.
+/// Returns when the next finished Job becomes too old.
 pub fn next_expiry(spec: &CronTabSpec, jobs: &[LiveJob], now: Timestamp) -> Option<Timestamp> {
     finished(jobs).filter_map(|job| expiry(spec, job)).filter(|time| *time > now).min()
 }
@@ -31,7 +31,7 @@ fn finished(jobs: &[LiveJob]) -> impl Iterator<Item = &LiveJob> {
     jobs.iter().filter(|job| job.end().is_some() && job.deleting.is_none())
 }
 
-/// Returns from when on a finished Job is too old (`ttlSecondsAfterFinished`); `None` for never.
+/// Returns when a finished Job becomes too old (`ttlSecondsAfterFinished`); `None` for never.
 fn expiry(spec: &CronTabSpec, job: &LiveJob) -> Option<Timestamp> {
     let longest = SignedDuration::from_secs(spec.ttl_seconds_after_finished?.into());
     let ended = job.end()?.at.or(job.started()).or(job.created)?;

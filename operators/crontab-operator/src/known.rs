@@ -114,8 +114,8 @@ impl<'a> Known<'a> {
         recorded.unwrap_or_default() != (self.memory.last_schedule, self.memory.last_run_now.as_deref())
     }
 
-    /// Whether an edit has let the schedule take effect anew, and the status does not record that yet. Until it does, each reconcile
-    /// takes its own time for that of the edit, so that a run which is due meanwhile is lost.
+    /// Whether an edit has let the schedule take effect anew, and the status does not record the time of the edit yet. Until it does,
+    /// each reconcile takes its own time for that of the edit. A run that becomes due before the next reconcile would then be lost.
     pub fn has_unrecorded_edit(&self) -> bool {
         let Anchor { hash, since } = &self.memory.anchor;
         self.crontab.status.as_ref().is_some_and(|status| {

@@ -3,8 +3,8 @@
 //! An authority of the Memcached's own signs the serving certificate. The authority keeps its key and its name when its certificate
 //! is renewed, so clients that trust the earlier certificate trust what it signs until that certificate expires.
 //!
-//! An authority with another key replaces one that is lost. Clients first get its certificate, beside the former one. Only then it
-//! signs: nodes with a former certificate and nodes with a new one serve at the same time.
+//! An authority with another key replaces one that is lost. Clients first get its certificate, beside the former one. Only after that
+//! does it sign, because during the rolling update nodes with a former certificate and nodes with a new one serve at the same time.
 
 use certificates::{Certificate, Validity};
 pub(crate) use certificates::{CertificateError as Error, Pair};
@@ -58,8 +58,8 @@ pub(crate) fn trusted(authority: &Pair, stored: Option<&str>, now: Timestamp) ->
 }
 
 /// Returns the serving certificate to store instead of `stored`; `None` if that one is still good: signed by the authority, for
-/// these names and not due for renewal. `trusted` are the certificates that clients trust from now on. While the authority is new,
-/// one of a former authority that they trust is good, too.
+/// these names and not due for renewal. `trusted` are the certificates that clients trust from now on. While the authority is new, a
+/// certificate that a trusted former authority has signed is good, too.
 pub(crate) fn serving(
     authority: &Pair,
     trusted: &str,

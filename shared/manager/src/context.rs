@@ -93,7 +93,7 @@ pub(crate) struct Environment {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: Settings,
     pub(crate) leading: Leading,
-    /// The client of reconcilers and its term, made when the first one needs it.
+    /// The client that [`Context::client`] returned last, and its term. All reconciles of a term share it.
     pub(crate) guarded: Mutex<Option<(Term, Client)>>,
 }
 

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!((shares.free, shares.held.len()), (64, 0), "nothing stays of origins without requests");
     }
 
-    /// So that many addresses can delay a client of another one, until they give a place back.
+    /// This many addresses can hold all places. Then they delay a client of any other address until they give a place back.
     #[test]
     fn few_origins_can_hold_all_places() {
         for (size, expected) in [(8, 4), (16, 5), (64, 7)] {

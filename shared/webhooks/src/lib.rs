@@ -140,8 +140,8 @@ impl Webhook {
     ///
     /// # Panics
     ///
-    /// When there is none, or for a conversion. Also for [`Operation::Delete`] if the webhook gets the object that will be stored: only
-    /// one of [`reviewing`](Self::reviewing) does something about deletions.
+    /// When `operations` is empty, or when the webhook converts. Also when `operations` has [`Operation::Delete`] and the webhook is not
+    /// one of [`reviewing`](Self::reviewing): all others get the object that will be stored, and a deletion stores none.
     #[must_use]
     pub fn on(mut self, operations: &[Operation]) -> Self {
         self.assert_is_of_requests("on");

@@ -77,7 +77,7 @@ impl RolloutProgress {
         };
         match before.filter(|it| it.is_same_rollout(&now) && !it.is_older_than(live.created, now.since)) {
             Some(before) => Some(before.followed_by(now)),
-            // No pod that starts can hide a stall before there is a pod.
+            // Until the Deployment has a pod, its controller has no start to take for progress, so it reports a stall itself.
             None => (live.replicas() > 0).then_some(now),
         }
     }
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(RolloutProgress::of(None, 3, String::new, Some(&old), ClockReading::new(at(60), &[])), None);
     }
 
-    /// Otherwise an autoscaler could hide a stall for ever.
+    /// If each new size gave new time, an autoscaler could hide a stall for ever.
     #[test]
     fn new_size_alone_gives_the_rollout_no_new_time() {
         let rolling = |generation: i64, size: i32| deployment(generation, [size, size, 0], ONGOING);

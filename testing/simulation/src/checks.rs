@@ -60,15 +60,15 @@ pub(crate) struct Checks {
     /// Uids of the primaries that users have created since the last restore. No restore has hidden anything of them.
     fresh: BTreeSet<String>,
     /// The version of the last change other than leader election, Events, and what the operator writes to its primaries.
-    other: u64,
+    other_version: u64,
     /// The version of the operator's last write to each primary, by uid.
-    stated: BTreeMap<String, u64>,
+    status_versions: BTreeMap<String, u64>,
     /// The version of the last change that does not concern leader election.
-    last: u64,
-    /// The value of `last` when claims were last checked. Without a later change, there is nothing new to check.
-    believed: u64,
+    last_version: u64,
+    /// The value of `last_version` when claims were last checked. Without a later change, there is nothing new to check.
+    claims_checked_at: u64,
     /// Children that must not be made again, by resource, key and the uid of their owner.
-    made: BTreeSet<(Arc<str>, Arc<str>, String)>,
+    not_again: BTreeSet<(Arc<str>, Arc<str>, String)>,
 }
 
 /// Requests take no longer than this to arrive.
@@ -82,8 +82,9 @@ impl Checks {
         trace: Trace,
         is_elected: bool,
     ) -> Self {
-        let (changed, terms, transitions, events, objects, excused, was_restored, made) = Default::default();
-        let (other, stated, last, believed, fresh, begun, claims) = Default::default();
+        let (changed, terms, transitions, events, objects, excused, was_restored, not_again) = Default::default();
+        let (other_version, status_versions, last_version, claims_checked_at, fresh, begun, claims) =
+            Default::default();
         Self {
             model: model.clone(),
             cast: cast.clone(),
@@ -101,11 +102,11 @@ impl Checks {
             excused,
             was_restored,
             fresh,
-            made,
-            other,
-            stated,
-            last,
-            believed,
+            not_again,
+            other_version,
+            status_versions,
+            last_version,
+            claims_checked_at,
             lenient_until: Duration::ZERO,
         }
     }
@@ -117,10 +118,10 @@ impl Checks {
         self.transitions.clear();
         self.was_restored = true;
         self.fresh.clear();
-        self.made.clear();
+        self.not_again.clear();
         self.objects.clear();
-        self.stated.clear();
-        (self.other, self.last, self.believed) = (self.version, self.version, self.version);
+        self.status_versions.clear();
+        (self.other_version, self.last_version, self.claims_checked_at) = (self.version, self.version, self.version);
         self.lenient_until = self.trace.now() + IN_FLIGHT;
         for role in self.cast.all() {
             if let Some(outside) = &role.outside {
@@ -137,7 +138,7 @@ impl Checks {
                 self.note_leader(&change, network);
                 continue;
             }
-            (self.changed, self.last) = (self.trace.now(), change.version);
+            (self.changed, self.last_version) = (self.trace.now(), change.version);
             let what = match (&change.before, &change.after) {
                 (None, _) => "created",
                 (_, None) => "gone",
@@ -185,9 +186,9 @@ impl Checks {
     fn note_status(&mut self, change: &Change) {
         let is_status = self.cast.of_resource(&change.resource).is_some() && change.writer.starts_with(OPERATOR);
         match change.after.as_deref().filter(|_| is_status) {
-            Some(object) => drop(self.stated.insert(text(&object["metadata"]["uid"]), change.version)),
+            Some(object) => drop(self.status_versions.insert(text(&object["metadata"]["uid"]), change.version)),
             None if change.resource.starts_with("events") => {}
-            None => self.other = change.version,
+            None => self.other_version = change.version,
         }
     }
 
@@ -224,7 +225,7 @@ impl Checks {
             let happens_once = || cast.all().iter().find(is_of).is_some_and(|role| role.subject.happens_once(child));
             let is_over = change.writer.starts_with(OPERATOR) && happens_once();
             if is_remembered || is_over {
-                self.made.insert((change.resource.clone(), change.key.clone(), owner));
+                self.not_again.insert((change.resource.clone(), change.key.clone(), owner));
             }
         }
     }

@@ -51,7 +51,7 @@ struct State {
     troubles: Vec<Trouble>,
     effects: Effects,
     /// Until then, the API server is down.
-    away_until: Duration,
+    down_until: Duration,
     /// When the last effect that troubles have had so far ends.
     troubled_until: Duration,
     /// The requests that are still on their way, and when they arrive.
@@ -61,7 +61,7 @@ struct State {
     /// When each watch last fell silent, by client and resource.
     silent: BTreeMap<(String, String), Duration>,
     /// When each process last sent a request for the lease.
-    asked: BTreeMap<String, Duration>,
+    lease_requests: BTreeMap<String, Duration>,
     /// Writes that the world has not checked yet: when, and from which process.
     writes: Vec<(Duration, String)>,
     rates: Rates,
@@ -72,7 +72,7 @@ struct State {
 const LATE: Range<u64> = 500..10_000;
 
 /// How long the API server is down while a backup is restored.
-const AWAY: Duration = Duration::from_secs(3);
+const DOWN: Duration = Duration::from_secs(3);
 
 /// A disturbance that lasts for a while.
 #[derive(Debug, Clone)]
@@ -112,8 +112,8 @@ impl Network {
     /// Takes the API server down for a while, which a restore of etcd requires. A watch that ends meanwhile cannot simply
     /// resume, and no request from before arrives.
     pub(crate) fn restart(&self) {
-        let (until, mut state) = (self.trace.now() + AWAY, self.state());
-        state.away_until = until;
+        let (until, mut state) = (self.trace.now() + DOWN, self.state());
+        state.down_until = until;
         state.late.clear();
         state.hinder(until);
     }
@@ -158,7 +158,7 @@ impl Network {
 
     /// When this process last sent a request for the lease.
     pub(crate) fn last_lease_request(&self, process: &str) -> Option<Duration> {
-        self.state().asked.get(process).copied()
+        self.state().lease_requests.get(process).copied()
     }
 
     /// Takes in that a process sends a request which may change something outside the cluster.
@@ -199,12 +199,12 @@ impl State {
             armed: Vec::new(),
             troubles: Vec::new(),
             effects: Effects::new(),
-            away_until: Duration::ZERO,
+            down_until: Duration::ZERO,
             troubled_until: Duration::ZERO,
             late: Vec::new(),
             lost: BTreeMap::new(),
             silent: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            lease_requests: BTreeMap::new(),
             writes: Vec::new(),
             rates: Rates::default(),
             broken: None,
@@ -247,13 +247,13 @@ impl State {
             return due;
         }
         if is_lease(request) {
-            self.asked.insert(request.client.clone(), now);
+            self.lease_requests.insert(request.client.clone(), now);
         } else if !matches!(request.verb, Verb::Get | Verb::List | Verb::Watch)
             && !request.resource().starts_with("events")
         {
             self.writes.push((now, request.client.clone()));
         }
-        if now < self.away_until {
+        if now < self.down_until {
             due.before.push(Action::Drop);
             return due;
         }

@@ -37,7 +37,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// With several processes, how far the clock of each may be ahead or behind, in milliseconds.
 const SKEW: i64 = 20_000;
 /// How long the last disturbances may continue before all disturbances end.
-const WHILE: Duration = Duration::from_mins(2);
+const AFTERMATH: Duration = Duration::from_mins(2);
 /// For this time after the last disturbance, the operator may still be behind: a back-off is at most six minutes long.
 const SETTLING: Duration = Duration::from_mins(10);
 /// How long the world observes objects that never come to rest.
@@ -168,7 +168,7 @@ impl World {
                 due += 1;
             }
         }
-        self.pass(WHILE).await?;
+        self.pass(AFTERMATH).await?;
         self.heal();
         if self.stage.cast.all().iter().any(|role| role.subject.calm().is_some()) {
             self.watch_a_period().await?;

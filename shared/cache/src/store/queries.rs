@@ -111,7 +111,8 @@ impl<R: Representation> Store<R> {
         (state.objects.len(), state.undecodable.len())
     }
 
-    /// Whether the watches certainly deliver the changes of an object with this metadata, as far as its namespace is watched.
+    /// Whether the watches are sure to deliver the changes of an object with this metadata, provided that its namespace is watched. With
+    /// a selector of the user, they never are.
     pub fn selects(&self, meta: &CachedMeta) -> bool {
         self.read().selection.selects(meta)
     }

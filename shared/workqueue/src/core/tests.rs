@@ -249,8 +249,8 @@ fn an_entry_has_48_bytes_beside_the_key() {
     assert_eq!(size_of::<Option<entry::Entry<u64>>>(), 48 + size_of::<u64>());
 }
 
-/// Each key that goes moves the last one to the front, and from there down again. With another tree on the way up than on the way down,
-/// the key of 13 ms ends together with that of 14 ms.
+/// When a key leaves the heap, the last key takes its place at the front, and sinks. If a key had another parent while it rises than
+/// while it sinks, the key of 13 ms would leave only with that of 14 ms.
 #[test]
 fn heap_has_the_same_tree_on_the_way_up_and_down() {
     let delays = [18, 5, 8, 10, 15, 17, 13, 14, 17, 20_u64].map(Duration::from_millis);

@@ -14,7 +14,7 @@ impl Checks {
     /// Checks each object whose condition `Ready` is true with [`Subject::judge_claim`], if its status is the last change.
     /// The world calls this when nothing has changed and nothing was disturbed for longer than watch events are late.
     pub(crate) fn check_claims(&mut self) -> Result<(), String> {
-        if self.believed == self.last {
+        if self.claims_checked_at == self.last_version {
             return Ok(());
         }
         let objects = self.cast.objects(&self.model);
@@ -24,7 +24,7 @@ impl Checks {
         if objects.iter().any(|(_, object)| is_watched(object, Duration::ZERO) && !is_watched(object, JOINING)) {
             return Ok(()); // the next call checks all claims
         }
-        self.believed = self.last;
+        self.claims_checked_at = self.last_version;
         for (role, object) in &objects {
             let metadata = &object["metadata"];
             let is_claimed = condition(&object["status"], "Ready")["status"] == "True"
@@ -65,7 +65,7 @@ impl Checks {
 
     /// Whether the status of the object with this uid is the last change.
     fn has_last_word(&self, uid: &str) -> bool {
-        self.stated.get(uid).is_some_and(|version| *version > self.other)
+        self.status_versions.get(uid).is_some_and(|version| *version > self.other_version)
     }
 }
 

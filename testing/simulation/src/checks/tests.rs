@@ -50,7 +50,7 @@ async fn stalled_rollout_that_the_status_hides_is_found() {
     let found = checks.check_stalls(&stalls, true).expect_err("the operator has had enough time");
     assert!(found.starts_with("the rollout of a has stalled"), "{found}");
     assert_eq!(checks.check_stalls(&stalls, false), Ok(()), "the operator may not know it yet");
-    checks.stated.insert(uid, u64::MAX);
+    checks.status_versions.insert(uid, u64::MAX);
     assert!(checks.check_stalls(&stalls, false).is_err(), "the status was written after the stall");
 
     put(&model, &json!({"observedGeneration": 1, "stalled": 1}));
@@ -278,8 +278,8 @@ async fn claim_that_is_not_so_is_found_if_the_status_is_the_last_change() {
     let mut object = with(&json!({"generation": 1, "uid": "uid"}), &json!({"wrong": true}), &status("True"));
     let mut judge = |object: &Value, stated: u64, other: u64| {
         model.put(object.clone());
-        checks.stated.insert("uid".to_owned(), stated);
-        (checks.other, checks.last, checks.believed) = (other, stated.max(other), 0);
+        checks.status_versions.insert("uid".to_owned(), stated);
+        (checks.other_version, checks.last_version, checks.claims_checked_at) = (other, stated.max(other), 0);
         (checks.check_claims(), checks.claims(), checks.check_claims())
     };
     let found = Err("Ready of a is true, but it is wrong".to_owned());

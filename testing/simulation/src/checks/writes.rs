@@ -150,7 +150,11 @@ impl Checks {
     pub(super) fn check_once(&self, change: &Change) -> Result<(), String> {
         let (None, Some(child)) = (&change.before, &change.after) else { return Ok(()) };
         let made = (change.resource.clone(), change.key.clone(), owner(child));
-        if self.made.contains(&made) { Err("the operator has created this child again".to_owned()) } else { Ok(()) }
+        if self.not_again.contains(&made) {
+            Err("the operator has created this child again".to_owned())
+        } else {
+            Ok(())
+        }
     }
 }
 
