@@ -5,7 +5,7 @@ use super::{Finding, lines};
 use crate::workspace::File;
 
 /// The maximum number of lines of a source file. A longer file mostly has two subjects.
-const LONGEST: usize = 600;
+const LONGEST: usize = 500;
 
 /// Files that may be longer, each with the reason why it has only one subject.
 const LONG: &[(&str, &str)] = &[];
