@@ -152,7 +152,7 @@ async fn create_on_second_node(world: &World) {
     cache_is_ready(world, 2, &Lost::new()).await;
     app_is_ready(world, "helloapp-sample").await;
     booked(world, 2).await;
-    // Either of the two managers has succeeded the deleted one.
+    // The manager that succeeded the deleted one may be on either node.
     if !leads_on_second_node(world).await {
         kubectl(world, &["cordon", SECOND]).await; // so that no new pod can lead
         delete_leader(world).await;

@@ -30,7 +30,8 @@ pub struct Package {
 /// Packages the chart of this commit.
 pub fn package(helm: &Helm, plan: &Plan, ready: &Ready, index: &Digest) -> Result<Package> {
     let folder = tempfile::tempdir()?;
-    // Not the files of the folder: git ignores some, which would come along. A user's git may write other ends of lines.
+    // From the commit, because the folder may have files that git ignores. With these settings, because a user's git may write other
+    // ends of lines.
     let same_lines = ["-c", "core.autocrlf=false", "-c", "core.eol=lf"];
     let archive: [&str; 4] = ["archive", "--format=tar", &ready.commit, CHART];
     let committed = git::git(&plan.checkout, &[&same_lines[..], &archive[..]].concat())?;

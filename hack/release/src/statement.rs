@@ -51,12 +51,12 @@ struct Document {
 }
 
 impl Statement {
-    /// That the signer knows this digest. It has no name, as cosign's own statements.
+    /// States that the signer knows this digest. The subject has no name, as in cosign's own statements.
     pub fn signature(subject: &Digest) -> Result<Self> {
         Self::new(SIGNED, subject, vec![json!({"digest": {"sha256": subject.hex()}})], json!({}))
     }
 
-    /// How these came to be, and with which tools. The first one is the one that [`Self::subject`] names.
+    /// States how these subjects were built, and with which tools. [`Self::subject`] names the first of them.
     pub fn provenance(subjects: &[Subject], plan: &Plan, ready: &Ready, tools: &BTreeSet<&Tool>) -> Result<Self> {
         let named = |subject: &Subject| json!({"name": subject.name, "digest": {"sha256": subject.digest.hex()}});
         Self::new(

@@ -15,10 +15,10 @@ pub(crate) struct Leading {
     current: Option<Arc<Mutex<Elected>>>,
 }
 
-/// The right to write in one term, which is checked as the last step before a write is sent, and which a write carries in its
-/// extensions while it waits for its turn. By default, the right of a process without an election.
+/// The right to write in one term. The last step before a write is sent checks it. While the write waits for its turn after that, it
+/// carries the right in its extensions, and the client checks it again. By default, the right of a process without an election.
 ///
-/// A reconcile keeps the one with which it began. A part of it may outlive its term: the runtime can cancel neither a task that the
+/// A reconcile keeps the right with which it began. A part of it may outlive its term: the runtime can cancel neither a task that the
 /// reconciler has spawned nor code that blocks its thread. In a later term, its writes would rest on what it had read before another
 /// process led.
 #[derive(Debug, Clone, Default, PartialEq)]

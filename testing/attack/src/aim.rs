@@ -90,7 +90,7 @@ impl Aim {
         Ok(socket.connect(self.port.address).await?)
     }
 
-    /// The same, for an attacker that sends something else than a handshake.
+    /// Connects without a handshake, for an attacker that sends something else. Its first bytes count as an attempt.
     pub(crate) async fn bare(&self) -> Result<Box<dyn Stream>> {
         Ok(self.counted(self.tcp().await?))
     }

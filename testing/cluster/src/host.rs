@@ -120,7 +120,7 @@ impl HostState {
 
     /// What this state has more than `before`, a line for each; none if nothing was left behind. Kinds in `kept` do not count.
     pub fn left_since(&self, before: &Self, kept: &[Residue]) -> Vec<String> {
-        // What was hidden before would all look new.
+        // If the machine shows a kind only now, all of that kind would look new.
         let is_new = |kind: &Residue| before.unseen.contains_key(kind) && !self.unseen.contains_key(kind);
         let counts = self.found.iter().filter(|(kind, _)| !kept.contains(kind) && !is_new(kind));
         let none = BTreeSet::new();
@@ -292,8 +292,8 @@ fn packet_filter() -> Result<(BTreeSet<String>, Option<String>)> {
     Ok((found, reason))
 }
 
-/// The rules in the output of `nft`, or why there are none. If only the later of two states has the reason, it counts as a rule that was
-/// left behind.
+/// The rules in the output of `nft`, or the reason why this machine does not list them. The reason also stands in place of the rules.
+/// So if `nft` fails only after the clusters have run, the comparison reports that, instead of finding no rules and passing.
 fn listed(output: &Output) -> (BTreeSet<String>, Option<String>) {
     if output.status.success() {
         return (rules::of(&String::from_utf8_lossy(&output.stdout)), None);

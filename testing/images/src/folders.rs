@@ -135,7 +135,7 @@ mod tests {
         assert!(error.ends_with("elsewhere: /srv/team/target/out/code.rs"), "{error}");
         assert_eq!(check("\0/srv/teams/code.rs\0", "/srv/team"), Ok(()));
         assert_eq!(check("\0/workspace/code.rs\0", "/workspace"), Ok(()), "as in a container");
-        // The standard library's, in the compiler of a distribution. Other files below its sysroot are of no build.
+        // A compiler of a distribution has the sysroot `/usr`. Of that, only the folder of the standard library comes from a build.
         let error = check("\0/usr/lib/rustlib/src/rust/library/core/src/str.rs\0", "/srv/team").unwrap_err();
         assert!(error.contains("names /usr/lib/rustlib of this machine"), "{error}");
         assert_eq!(check("\0/usr/share/zoneinfo\0/rustc/ab/library/core/src/str.rs\0", "/srv/team"), Ok(()));

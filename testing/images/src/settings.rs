@@ -21,12 +21,12 @@ const VARIABLES: &[&str] = &[
     "COMPILER_PATH",
     "GCC_EXEC_PREFIX",
 ];
-/// The beginnings of such variables. Those of cargo end with the name of a profile, or with a platform and a linker.
+/// The beginnings of more variables that change programs. Those of cargo go on with a profile or a platform, and a setting.
 const BEGINNINGS: &[&str] = &["CARGO_PROFILE_", "CARGO_TARGET_", "LIBSQLITE3_", "SQLITE"];
-/// What the crate `cc` reads alone, before `_` and a platform, and after `TARGET_` or `HOST_`.
+/// Variables that the crate `cc` reads in three forms: as they are, followed by `_` and a platform, and after `TARGET_` or `HOST_`.
 const OF_COMPILERS: &[&str] = &["CC", "CXX", "CFLAGS", "CXXFLAGS", "AR", "ARFLAGS", "RANLIB"];
-/// The tables of cargo's configuration that change programs. Those with other flags of rustc have no effect: a variable of the build
-/// takes precedence.
+/// The tables of cargo's configuration that change programs. `build` is not one of them: its flags of rustc have no effect, because a
+/// variable of the build takes precedence over them.
 const TABLES: &[&str] = &["profile", "target", "env", "patch", "paths"];
 
 /// Hides the variables that change programs.

@@ -202,7 +202,8 @@ impl Sum {
         format!("objects were judged {claims} times because they were Ready, and {ends} times at the end of worlds")
     }
 
-    /// Whether the judges have had nothing to do in worlds in which they should have had: then they cannot have found anything.
+    /// Whether the judges have had nothing to judge in so many worlds that they must have had something. Then they cannot find
+    /// mistakes.
     fn has_judged_nothing(&self) -> bool {
         self.worlds >= SOME && (self.judged.claims == 0 || self.judged.ends == 0)
     }

@@ -53,8 +53,9 @@ fn emulator(platform: Platform) -> Result<PathBuf> {
     find_emulator(platform, &folders, |package| Debian::shared()?.files(package))
 }
 
-/// The same in these folders of programs, or in packages that this unpacks into a folder. Older releases of Debian have the static
-/// emulators in a package of their own. In newer ones, the usual emulators are static, and that package is empty.
+/// The emulator in one of these folders of programs, or in a package that `unpack` unpacks into the folder that it returns. Older
+/// releases of Debian have the static emulators in a package of their own. In newer ones, the usual emulators are static, and that
+/// package is empty.
 fn find_emulator(platform: Platform, folders: &[PathBuf], unpack: impl Fn(&str) -> Result<PathBuf>) -> Result<PathBuf> {
     let usual = match platform {
         Platform::Amd64 => "qemu-x86_64",
@@ -109,7 +110,7 @@ mod tests {
             find_emulator(Platform::Arm64, &[root.path().join("bin")], unpack).map_err(|error| error.to_string())
         };
         assert!(find().unwrap_err().contains("put qemu-aarch64 on the PATH"));
-        // Each is preferred to those above.
+        // Each of these is preferred to the earlier ones.
         for file in [
             "qemu-user/usr/bin/qemu-aarch64",
             "qemu-user-static/usr/bin/qemu-aarch64-static",

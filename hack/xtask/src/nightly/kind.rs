@@ -100,8 +100,8 @@ fn suite(phases: &mut Phases, node_image: Option<&str>) -> Result<Outcome> {
     phases.time("suite", || super::end_to_end(&variables(node_image)))
 }
 
-/// The variables of the tests, some of which create clusters themselves. A test that kind does not support says so, instead of being
-/// one that this run has not drawn.
+/// The variables of the tests, some of which create clusters themselves. All of them run: so a test that kind does not support says
+/// that, and no test is left out because the run has drawn others.
 fn variables(node_image: Option<&str>) -> Vec<(&str, &str)> {
     let node_image = node_image.map(|image| (cluster::KIND_NODE_IMAGE, image));
     [("E2E_CLUSTER", "kind"), ("INSTALLATIONS", "all")].into_iter().chain(node_image).collect()

@@ -23,7 +23,7 @@ async fn once(aim: Aim) -> Result<()> {
     (attack.once)(aim.of_attack(place)).await
 }
 
-/// The place among the parts of the attack that the attacker of this number does, and the attack.
+/// The part that the attacker with this number plays, after its place among the parts.
 fn part(number: usize) -> (u8, &'static Attack) {
     let mut all = 0;
     for (place, attack) in (0..).zip(PARTS) {

@@ -71,7 +71,8 @@ pub enum Act {
     ClearManagedFields,
     /// Something happens outside the cluster, such as an outage of a service.
     ExternalService,
-    /// Those who run a service outside the cluster decide about what an object has there, such as an airline that rejects a booking.
+    /// The people who run a service outside the cluster decide about what an object has there: an airline rejects a booking, for
+    /// instance.
     ExternalDecision,
     /// A pod is evicted.
     Evict,
