@@ -183,8 +183,8 @@ pub trait ExternalService: Send + Sync {
     /// Makes something happen there, such as an outage, which may last as long as `time`. Returns whether that had an effect.
     fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool;
 
-    /// Decides, in place of the people who run the service, about what the object has there: an airline rejects a booking, for
-    /// instance. Returns whether that had an effect. By default, they decide nothing.
+    /// Decides, in place of the provider of the service, about what the object has there: an airline rejects a booking, for
+    /// instance. Returns whether that had an effect. By default, the provider decides nothing.
     fn decide(&self, _object: &Value, _rng: &mut Rng) -> bool {
         false
     }

@@ -71,7 +71,7 @@ pub enum Act {
     ClearManagedFields,
     /// Something happens outside the cluster, such as an outage of a service.
     ExternalService,
-    /// The people who run a service outside the cluster decide about what an object has there: an airline rejects a booking, for
+    /// The provider of a service outside the cluster decides about what an object has there: an airline rejects a booking, for
     /// instance.
     ExternalDecision,
     /// A pod is evicted.
