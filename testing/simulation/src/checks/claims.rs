@@ -11,7 +11,8 @@ use crate::{objects::text, stalls::Stalls};
 const JOINING: Duration = Duration::from_secs(30);
 
 impl Checks {
-    /// Checks each object whose condition `Ready` is true with [`Subject::judge_claim`], if its status is the last change.
+    /// Checks each object whose condition `Ready` is true with
+    /// [`Subject::judge_claim`](crate::Subject::judge_claim), if its status is the last change.
     /// The world calls this when nothing has changed and nothing was disturbed for longer than watch events are late.
     pub(crate) fn check_claims(&mut self) -> Result<(), String> {
         if self.claims_checked_at == self.last_version {
