@@ -141,6 +141,8 @@ struct Reconciliation<K> {
     /// Kinds of children in the order in which the reconciler wrote them. Events name them in this order.
     kinds: Mutex<Vec<String>>,
     refusals: Mutex<Vec<Problem>>,
+    /// The kinds and keys of the children that the reconcile leaves as they are, although something else is wanted.
+    left: Mutex<Vec<(String, ObjectKey)>>,
     wake: Mutex<Option<Instant>>,
     /// Whether a refused write has to be retried with back-off.
     unfinished: AtomicBool,
@@ -169,6 +171,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             notes: Mutex::default(),
             kinds: Mutex::default(),
             refusals: Mutex::default(),
+            left: Mutex::default(),
             wake: Mutex::default(),
             unfinished: AtomicBool::new(false),
             changed_children: AtomicBool::new(false),

@@ -120,12 +120,13 @@ async fn reconcile(cron_job: Arc<CronJob>, ctx: Context<CronJob>) -> Result<Acti
     let is_held = spec.suspend || (spec.concurrency_policy == ConcurrencyPolicy::Forbid && !active.is_empty());
     let due = times.until(now).filter(|time| !is_held && *time > last.unwrap_or(created)).filter(in_time);
     if let Some(time) = due {
+        let mut is_free = true;
         if spec.concurrency_policy == ConcurrencyPolicy::Replace {
             for job in &active {
-                ctx.delete::<Job>(job).await?;
+                is_free &= ctx.delete::<Job>(job).await?;
             }
         }
-        if let Creation::Created(_) | Creation::Ours(_) = ctx.create(run(&cron_job, time)).await? {
+        if is_free && let Creation::Created(_) | Creation::Ours(_) = ctx.create(run(&cron_job, time)).await? {
             last = Some(time);
         }
     }

@@ -3,7 +3,7 @@
 use manager_testing::InMemory;
 use serde_json::json;
 
-use crate::kit::{MINUTE, begun_with, created, finish, put};
+use crate::kit::{MINUTE, begun, begun_with, created, finish, job, jobs, put, status, until};
 
 /// Counts the operator's requests for Jobs with this verb.
 fn asked(memory: &InMemory, verb: &str) -> usize {
@@ -33,4 +33,21 @@ async fn many_due_runs_share_one_list_of_jobs() {
     memory.pass(2 * MINUTE).await;
     assert_eq!(asked(&memory, "list"), 4, "two more lists by the next process, which becomes leader");
     assert_eq!(created(&memory).len(), 4 * 21);
+}
+
+/// With `Replace`, no run starts beside one that cannot be deleted. The user has to know why.
+#[tokio::test(start_paused = true)]
+async fn refused_deletion_of_the_job_to_replace_is_reported_in_the_status() {
+    let spec = json!({"cronSpec": "0 * * * *", "concurrencyPolicy": "Replace"});
+    let mut memory = begun("2026-11-20T10:59:30Z", &spec).await;
+    memory.start();
+    until(&mut memory, "2026-11-20T11:30:00Z").await;
+    let faults = memory.plan(&"before delete jobs.batch -> answer 403".parse().expect("a plan"));
+    until(&mut memory, "2026-11-20T12:05:00Z").await;
+    assert!(faults.unused().is_empty(), "a deletion was refused");
+    assert_eq!(jobs(&memory), [job("2026-11-20T11:00:00Z")]);
+    let status = status(&memory);
+    let degraded = status["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == "Degraded");
+    let told = degraded.map(|it| (it["status"].clone(), it["reason"].clone()));
+    assert_eq!(told, Some((json!("True"), json!("ChildRejected"))), "{status}");
 }

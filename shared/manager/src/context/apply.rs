@@ -29,7 +29,7 @@ use workloads::{Child, Live};
 use super::{Again, Context, Primary, Rollout, Shared};
 use crate::{
     api::Requests,
-    conditions::{Problem, ProblemKind, WAITING},
+    conditions::{Problem, WAITING},
     error::Error,
     metrics::{ChildMetrics, Written},
 };
@@ -42,6 +42,7 @@ mod difference;
 mod dry_run;
 mod edit;
 mod events;
+mod refusal;
 mod target;
 
 use claim::Claim;
@@ -61,9 +62,13 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// Makes sure that `desired` exists as a child of this object and has these fields. Fields of other managers stay; fields
     /// of ours that are no longer in `desired` are removed. Sends nothing if nothing has to change.
     ///
-    /// Returns the child as it is now, or `None` if the write was refused: an object that is not ours has the name, or
-    /// admission rejects the child. The refusal is recorded, [`apply_status`](Context::apply_status) reports it, and other
-    /// children are still written. Also returns `None` for an optional kind that is not installed, which is not a refusal.
+    /// Returns the child as it is now; `None` if this object has no such child. If the API server refuses the write, that is the
+    /// child as it was before, or `None` if it could not be created. The refusal is recorded,
+    /// [`apply_status`](Context::apply_status) reports it, and other children are still written.
+    /// [`is_in_sync`](Context::is_in_sync) tells whether the child has what was wanted.
+    ///
+    /// Also returns `None` if an object that is not ours has the name, which is recorded too, and for an optional kind that is not
+    /// installed, which is not a refusal.
     ///
     /// # Panics
     ///
@@ -81,6 +86,9 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// Also deletes children from which another client removed our label, the last 16 of them. There is one exception: if the label
     /// was removed while no operator ran, and the child was no longer wanted when one started again, the child is unknown and stays
     /// until its owner goes.
+    ///
+    /// For `None`, returns `None`. If the API server refuses a deletion, the child stays, and [`apply_status`](Context::apply_status)
+    /// reports the refusal.
     ///
     /// # Panics
     ///
@@ -170,7 +178,14 @@ impl<K: Primary, S: Shared> Context<K, S> {
             }
             Some(_) => Box::pin(self.update::<C>(requests, target)).await,
         };
-        self.report_refusal(written)
+        match written {
+            Ok(child) => Ok(child),
+            Err(error) => {
+                self.report_refusal(error)?;
+                self.leave(requests.kind(), &target.key);
+                Ok(self.existing::<C>(&target.key))
+            }
+        }
     }
 
     async fn create_or_update<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
@@ -414,29 +429,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
         decoded.item.map_err(problem)
     }
 
-    /// Turns a refusal that only a user can mend into a problem of this object. Other errors stay errors.
-    pub(super) fn report_refusal<V>(
-        &self,
-        written: Result<Option<Arc<Live<V>>>, Error>,
-    ) -> Result<Option<Arc<Live<V>>>, Error> {
-        let error = match written {
-            Ok(done) => return Ok(done),
-            Err(error) => error,
-        };
-        let (kind, again) = match error.class() {
-            Class::Rejected => (ProblemKind::CHILD_REJECTED, Again::Backoff),
-            Class::Quota => (ProblemKind::QUOTA_EXCEEDED, Again::Backoff),
-            Class::Forbidden => (ProblemKind::FORBIDDEN, Again::After(POLL_INTERVAL)),
-            // The namespace of a namespaced object goes with the object. A cluster-scoped one stays, and nothing may wake it when
-            // the namespace is gone.
-            Class::NamespaceTerminating if !K::IS_NAMESPACED => (WAITING, Again::After(POLL_INTERVAL)),
-            _ => return Err(error),
-        };
-        self.refuse(Problem::new(kind, error.chain()), again);
-        Ok(None)
-    }
-
     fn wait_for_collection(&self, requests: &Requests, key: &ObjectKey) {
+        self.leave(requests.kind(), key);
         let message = format!("{} \"{}\" of an earlier object is being deleted", requests.kind(), key.name);
         self.refuse(Problem::new(WAITING, message), Again::After(Duration::from_secs(2)));
     }
@@ -473,5 +467,5 @@ fn give_up_defaults(
         .flatten()
 }
 
-/// The child as it is now, `None` if the write was refused, or an error to retry.
+/// The child as it is now, `None` if there is none, or an error to retry.
 type Outcome<C> = Result<Option<Arc<Live<<C as workloads::Viewed>::View>>>, Error>;

@@ -60,7 +60,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             Err(error) => {
                 let words = error.chain();
                 self.answered(&kind, &target.key);
-                return self.report_refusal::<C::View>(Err(error)).map(|_| Creation::Refused(words));
+                return self.report_refusal(error).map(|()| Creation::Refused(words));
             }
         };
         self.answered(&kind, &target.key);

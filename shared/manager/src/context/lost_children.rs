@@ -51,24 +51,26 @@ impl<K: Primary, S: Shared> Context<K, S> {
     pub(super) async fn delete_lost_children<C: Child>(&self) -> Result<(), Error> {
         let (requests, owner) = (self.requests::<C>(), &self.reconciliation.key);
         for key in self.controller.memory.lost_children(owner, requests.kind()) {
-            self.delete_lost_child::<C>(&requests, &key).await?;
-            self.controller.memory.clear_lost_child(owner, requests.kind(), &key);
+            if self.delete_lost_child::<C>(&requests, &key).await? {
+                self.controller.memory.clear_lost_child(owner, requests.kind(), &key);
+            }
         }
         Ok(())
     }
 
-    async fn delete_lost_child<C: Child>(&self, requests: &Requests, key: &ObjectKey) -> Result<(), Error> {
+    /// Returns false if the API server refuses a request for it. Then the next reconcile has to try again.
+    async fn delete_lost_child<C: Child>(&self, requests: &Requests, key: &ObjectKey) -> Result<bool, Error> {
         let text = match requests.get(key).await {
             Ok(text) => text,
-            Err(error) if error.class() == Class::NotFound => return Ok(()),
-            Err(error) => return Err(error),
+            Err(error) if error.class() == Class::NotFound => return Ok(true),
+            Err(error) => return self.report_refusal(error).map(|()| false),
         };
         let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(requests.undecodable("read", key))?.metadata;
         let is_ours = metadata.controller().is_some_and(|owner| owner.uid == self.reconciliation.uid.as_str());
         if is_ours && metadata.deletion_timestamp.is_none() {
-            self.delete_unwanted::<C>(requests, key, &metadata.uid, Some(&text)).await?;
+            return self.delete_unwanted::<C>(requests, key, &metadata.uid, Some(&text)).await;
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -96,9 +96,8 @@ async fn reconcile(tenant: Arc<Tenant>, ctx: Context<Tenant>) -> Result<Action, 
     let name = tenant.name_any();
     let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
     let own = ctx.apply(Whole::from(Namespace { metadata, ..Namespace::default() })).await?;
-    // A refused write says nothing about the namespace: it may be there, with pods that the quota has to limit.
-    let owned = ctx.owned::<Whole<Namespace>>();
-    let mut namespaces: BTreeSet<_> = own.iter().chain(&owned).map(|namespace| namespace.name.clone()).collect();
+    // Also if the write was refused: the namespace may be there, with pods that the quota has to limit.
+    let mut namespaces: BTreeSet<_> = own.iter().map(|namespace| namespace.name.clone()).collect();
     namespaces.extend(ctx.watched::<Labelled>().iter().filter(|it| it.deleting.is_none()).map(|it| it.name.clone()));
     leave::<Whole<ResourceQuota>>(&ctx, &namespaces).await?;
     leave::<Whole<ServiceAccount>>(&ctx, &namespaces).await?;

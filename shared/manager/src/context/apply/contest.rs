@@ -153,6 +153,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let wanted = self.wanted(target);
         let due = self.contest(requests, target, |contest| contest.due(wanted, difference)).flatten();
         let Some(due) = due.filter(|due| *due > Instant::now()) else { return false };
+        self.leave(requests.kind(), &target.key);
         self.wake(due);
         true
     }
@@ -162,6 +163,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     pub(super) fn creation_waits(&self, requests: &Requests, target: &Target) -> bool {
         let due = self.contest(requests, target, |contest| contest.creations.due()).flatten();
         let Some(due) = due.filter(|due| *due > Instant::now()) else { return false };
+        self.leave(requests.kind(), &target.key);
         self.wake(due);
         true
     }

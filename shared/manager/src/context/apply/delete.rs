@@ -44,36 +44,46 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// Deletes a child if it still has the uid of `child`, and this object is still its controller. The garbage collector deletes
     /// its dependents in the background.
     ///
+    /// Returns false if the API server refuses the deletion. The refusal is recorded, [`apply_status`](Context::apply_status) reports
+    /// it, and the child stays.
+    ///
     /// # Panics
     ///
     /// When the controller does not declare the kind. Only `owns` also gives the permissions.
-    pub async fn delete<C: Child>(&self, child: &Live<C::View>) -> Result<(), Error> {
+    pub async fn delete<C: Child>(&self, child: &Live<C::View>) -> Result<bool, Error> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
         let requests = self.requests::<C>();
         if child.deleting.is_some() {
-            return Ok(());
+            return Ok(true);
         }
         self.delete_unwanted::<C>(&requests, &key, &child.uid, None).await
     }
 
-    /// `read` is the child as it was just read, if it was.
+    /// Returns false if the API server refuses the deletion, which is recorded. `read` is the child as it was just read, if it was.
     pub(in crate::context) async fn delete_unwanted<C: Child>(
         &self,
         requests: &Requests,
         key: &ObjectKey,
         uid: &str,
         read: Option<&str>,
-    ) -> Result<(), Error> {
-        if self.remove::<C>(requests, key, uid, read).await? {
-            self.forget_contest(requests, key);
-            let text = format!("Deleted {} \"{}\", no longer wanted", requests.kind(), key.name);
-            self.child_event(requests, key, uid, "Deleted", text);
+    ) -> Result<bool, Error> {
+        match self.remove::<C>(requests, key, uid, read).await {
+            Ok(true) => {
+                self.forget_contest(requests, key);
+                let text = format!("Deleted {} \"{}\", no longer wanted", requests.kind(), key.name);
+                self.child_event(requests, key, uid, "Deleted", text);
+                Ok(true)
+            }
+            Ok(false) => Ok(true),
+            Err(error) => self.report_refusal(error).map(|()| false),
         }
-        Ok(())
     }
 
     /// Like [`delete`](Context::delete), but without an event: for children that come and go by the hour. Returns whether the
     /// child still existed.
+    ///
+    /// If the API server refuses the deletion, this fails, because what follows may rely on it. The refusal is recorded all the same:
+    /// an [`apply_status`](Context::apply_status) that follows reports it.
     ///
     /// # Panics
     ///
@@ -81,7 +91,10 @@ impl<K: Primary, S: Shared> Context<K, S> {
     pub async fn delete_quietly<C: Child>(&self, child: &Live<C::View>) -> Result<bool, Error> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
         let requests = self.requests::<C>();
-        let is_removed = self.remove::<C>(&requests, &key, &child.uid, None).await?;
+        let removed = self.remove::<C>(&requests, &key, &child.uid, None).await;
+        let is_removed = removed.inspect_err(|error| {
+            self.record_refusal(error);
+        })?;
         if is_removed {
             self.forget_contest(&requests, &key);
         }

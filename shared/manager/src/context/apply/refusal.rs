@@ -1,0 +1,56 @@
+//! Writes that leave a child as it was: the API server refuses them, or they have to wait.
+
+use std::sync::Arc;
+
+use api_errors::Class;
+use cache::ObjectKey;
+use workloads::{Child, Live};
+
+use super::{Again, Context, POLL_INTERVAL, Primary, Shared};
+use crate::{
+    conditions::{Problem, ProblemKind, WAITING},
+    error::Error,
+};
+
+impl<K: Primary, S: Shared> Context<K, S> {
+    /// Whether this child, which [`apply`](Context::apply) has returned, has the fields that were wanted. False if the API server
+    /// has refused the write, if the write has to wait because other clients undo it again and again, or if the child is being deleted.
+    /// Then the child is as an earlier write or another client has left it: what it reports is true, but proves nothing about what is
+    /// wanted now.
+    pub fn is_in_sync<C: Child>(&self, child: &Live<C::View>) -> bool {
+        let kind = C::kind(&());
+        let left = self.reconciliation.left.lock();
+        let is_child = |key: &ObjectKey| key.namespace == child.namespace && key.name == child.name;
+        !left.iter().any(|(of, key)| *of == *kind && is_child(key))
+    }
+
+    /// Records that this reconcile leaves the child as it is, although something else is wanted.
+    pub(super) fn leave(&self, kind: &str, key: &ObjectKey) {
+        self.reconciliation.left.lock().push((kind.to_owned(), key.clone()));
+    }
+
+    /// Returns the child that this object has under this name, as the cache holds it.
+    pub(super) fn existing<C: Child>(&self, key: &ObjectKey) -> Option<Arc<Live<C::View>>> {
+        self.store::<C>().known(key).filter(|known| self.owns(known)).map(|known| known.item)
+    }
+
+    /// Turns a refusal that only a user can mend into a problem of this object. Other errors stay errors.
+    pub(in crate::context) fn report_refusal(&self, error: Error) -> Result<(), Error> {
+        if self.record_refusal(&error) { Ok(()) } else { Err(error) }
+    }
+
+    /// Records the error as a problem of this object if it is a refusal that only a user can mend. Returns whether it is one.
+    pub(super) fn record_refusal(&self, error: &Error) -> bool {
+        let (kind, again) = match error.class() {
+            Class::Rejected => (ProblemKind::CHILD_REJECTED, Again::Backoff),
+            Class::Quota => (ProblemKind::QUOTA_EXCEEDED, Again::Backoff),
+            Class::Forbidden => (ProblemKind::FORBIDDEN, Again::After(POLL_INTERVAL)),
+            // The namespace of a namespaced object goes with the object. A cluster-scoped one stays, and nothing may wake it when
+            // the namespace is gone.
+            Class::NamespaceTerminating if !K::IS_NAMESPACED => (WAITING, Again::After(POLL_INTERVAL)),
+            _ => return false,
+        };
+        self.refuse(Problem::new(kind, error.chain()), again);
+        true
+    }
+}
