@@ -15,7 +15,9 @@ pub(crate) async fn reconcile(object: Arc<Foo>, ctx: Context<Foo, String>) -> Re
     }
     let deployment = ctx.apply(desired::deployment(&object, ctx.config())).await?;
     ctx.apply_status(status::of(&object, deployment.as_deref())).await?;
-    if deployment.is_some() && status::changed(object.status.as_ref(), ctx.object().status.as_ref()) {
+    // A Deployment whose write is refused, or has to wait, stays as it is.
+    let is_synced = deployment.as_deref().is_some_and(|it| ctx.is_in_sync::<Deployment>(it));
+    if is_synced && status::changed(object.status.as_ref(), ctx.object().status.as_ref()) {
         ctx.event(EventType::Normal, "Synced", "Foo synced successfully");
     }
     Ok(Action::Done)

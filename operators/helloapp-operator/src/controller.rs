@@ -38,6 +38,7 @@ pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp, Secur
         wanted: &wanted,
         given_up: given_up.as_ref(),
         deployment: deployment.as_deref(),
+        is_applied: deployment.as_deref().is_none_or(|it| ctx.is_in_sync::<Deployment>(it)),
         service: service.as_deref(),
         pods: &pods,
     };

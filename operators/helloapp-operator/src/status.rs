@@ -39,6 +39,9 @@ pub struct Observed<'a> {
     pub given_up: Option<&'a GivenUp>,
     /// Its Deployment, if it exists.
     pub deployment: Option<&'a Live<DeploymentView>>,
+    /// Whether the Deployment has the template that the operator wants now. The API server may have refused it: then the Deployment
+    /// shows how an earlier template does.
+    pub is_applied: bool,
     /// Its Service, if it exists.
     pub service: Option<&'a Live<ServiceView>>,
     /// Its pods.
@@ -52,11 +55,15 @@ pub fn of(
     security: SecurityPolicy,
     now: Timestamp,
 ) -> Report<HelloAppStatus> {
-    let Observed { wanted, given_up, deployment, service, pods } = observed;
-    let applied = given_up.map_or(wanted, |it| &it.instead);
-    let (Report { status, mut health }, is_stalled) = shown(hello, Some(applied), deployment, pods, security, now);
+    let Observed { wanted, given_up, deployment, is_applied, service, pods } = observed;
+    let applied = Some(given_up.map_or(wanted, |it| &it.instead)).filter(|_| is_applied);
+    let (Report { status, mut health }, is_stalled) = shown(hello, applied, deployment, pods, security, now);
     let worst = health.problems.iter().min_by_key(|it| it.kind.rank).map(|it| it.message.as_str());
-    let memory = rollback::remember(hello, wanted, given_up, deployment, is_stalled, worst, security);
+    let memory = if is_applied {
+        rollback::remember(hello, wanted, given_up, deployment, is_stalled, worst, security)
+    } else {
+        rollback::Memory::stored(hello.status.as_ref())
+    };
     health.problems.extend(given_up.map(|it| rolled_back(&it.rolled_back)));
     let status = HelloAppStatus {
         url: service.map(|_| desired::url(hello)),

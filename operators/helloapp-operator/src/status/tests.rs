@@ -64,9 +64,40 @@ fn report_with_pods(
     let security = SecurityPolicy::default();
     let wanted = desired::template(hello, security.profile(None).expect("a profile"));
     let given_up = rollback::given_up(hello, &wanted, security);
-    let observed =
-        Observed { wanted: &wanted, given_up: given_up.as_ref(), deployment: Some(deployment), service, pods };
+    let observed = Observed {
+        wanted: &wanted,
+        given_up: given_up.as_ref(),
+        deployment: Some(deployment),
+        is_applied: true,
+        service,
+        pods,
+    };
     of(hello, observed, security, NOW.parse().expect("a time"))
+}
+
+/// The API server has refused the template of the spec: the pods still run an earlier one, and prove nothing about this one.
+#[test]
+fn template_that_was_not_applied_is_neither_remembered_nor_given_up() {
+    let security = SecurityPolicy::default();
+    let template = |hello: &HelloApp| desired::template(hello, security.profile(None).expect("a profile"));
+    let spec = |image: &str| json!({"image": image, "size": 3, "rollback": "OnStall"});
+    let earlier = serde_json::to_string(&template(&app(&spec("app:2"), &json!({})))).expect("JSON");
+    let hello = app(&spec("app:3"), &json!({"lastAvailableTemplate": earlier}));
+    let wanted = template(&hello);
+    for (counts, reason) in [([3; 4], COMPLETE), ([4, 1, 3, 3], "ProgressDeadlineExceeded")] {
+        let live = deployment(counts, reason);
+        let told = |is_applied: bool| {
+            let deployment = Some(&live);
+            let observed =
+                Observed { wanted: &wanted, given_up: None, deployment, is_applied, service: None, pods: &[] };
+            of(&hello, observed, security, NOW.parse().expect("a time")).status
+        };
+        let memory = |status: &HelloAppStatus| rollback::Memory::stored(Some(status));
+        let status = told(false);
+        assert_eq!(status.replicas, counts[0], "the status shows the pods that are there");
+        assert_eq!(memory(&status), memory(hello.status.as_ref().expect("a status")), "{reason}");
+        assert_ne!(memory(&told(true)), memory(&status), "{reason}: a Deployment that has the template decides");
+    }
 }
 
 #[test]
