@@ -20,6 +20,9 @@ use crate::{
 
 mod loss;
 mod observation;
+mod rejection;
+
+use rejection::Search;
 
 /// A step that the controller carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +92,8 @@ pub struct Course<'a> {
     /// Whether at the beginning only an annotation said which booking the ticket has. A user may have written it, so this poll
     /// replaces no booking.
     is_only_named: bool,
+    /// What this poll looks for under the ticket's reference.
+    search: Search,
 }
 
 impl<'a> Course<'a> {
@@ -108,9 +113,10 @@ impl<'a> Course<'a> {
             is_retry: false,
             is_own: false,
             is_only_named: false,
+            search: Search::Nothing,
         };
         if ticket.is_settled() && course.update.ready.is_some() {
-            course.rest(Wait::Change);
+            course.stay_settled();
             return course;
         }
         course.is_retry = course.update.status.settled.take().is_some() && !ticket.is_settled();
@@ -126,13 +132,18 @@ impl<'a> Course<'a> {
             course.observe();
             return course;
         }
-        let id = course.update.status.booking_id.clone().or_else(|| course.claim.booking().map(str::to_owned));
-        match (id, course.claim.id.clone()) {
-            (Some(id), _) => course.ask(Request::Get { id }),
-            (None, Some(invalid)) => course.settle(Phase::Rejected, not_found(&invalid)),
-            (None, None) => course.book(),
-        }
+        course.begin();
         course
+    }
+
+    /// Asks for the booking that the status shows, or else for the one that the ticket names. Buys one if there is neither.
+    fn begin(&mut self) {
+        let id = self.update.status.booking_id.clone().or_else(|| self.claim.booking().map(str::to_owned));
+        match (id, self.claim.id.clone()) {
+            (Some(id), _) => self.ask(Request::Get { id }),
+            (None, Some(invalid)) => self.settle(Phase::Rejected, not_found(&invalid)),
+            (None, None) => self.book(),
+        }
     }
 
     /// Whether the status shows a booking that the annotation does not name any more. A ticket that manages a booking of its own
@@ -173,6 +184,9 @@ impl<'a> Course<'a> {
         if self.ticket.observes() {
             return self.observed(&request, outcome, now);
         }
+        if matches!(self.search, Search::Another) {
+            return self.looked_again(outcome, now);
+        }
         match (request, outcome) {
             (request, Outcome::Unknown(unknown)) => self.trouble(&request, &unknown),
             (_, Outcome::Refused(refusal)) if refusal.why == Why::Credentials => self.no_credentials(&refusal),
@@ -188,6 +202,8 @@ impl<'a> Course<'a> {
                 }
             }
             (Request::Close { .. }, Outcome::Refused(refusal)) => self.not_closed(&refusal),
+            (_, Outcome::Standing(standing)) if self.seeks_holder() => self.holds(standing),
+            (_, Outcome::Refused(Refusal { why: Why::Missing, .. })) if self.seeks_holder() => self.still_taken(),
             (Request::Lookup { .. }, Outcome::Standing(standing)) => self.stands(standing),
             (Request::Lookup { .. }, Outcome::Refused(_)) => self.lost(not_found(&self.shown_id())),
             (request @ Request::Book(_), Outcome::Booking(booking)) => match self.ticket.attempt_of(&booking.reference)
@@ -239,12 +255,17 @@ impl<'a> Course<'a> {
 
     /// Ends the poll with a final answer: the operator tries nothing more until the user changes the object.
     fn settle(&mut self, phase: Phase, ready: Finding) {
+        self.settle_until(phase, ready, Wait::Change);
+    }
+
+    /// The same, with this wait for the next poll.
+    fn settle_until(&mut self, phase: Phase, ready: Finding, wait: Wait) {
         let status = &mut self.update.status;
         status.phase = phase;
         status.settled = Some(self.ticket.demand(&self.claim, self.is_own));
         self.update.ready = Some(ready);
         self.update.synced = Some(status::not_booked());
-        self.rest(Wait::Change);
+        self.rest(wait);
     }
 
     fn trouble(&mut self, request: &Request, unknown: &Unknown) {
@@ -290,21 +311,6 @@ impl<'a> Course<'a> {
         self.is_own || !matches!(request, Request::Get { .. } | Request::Adopt { .. })
     }
 
-    fn not_booked(&mut self, refusal: &Refusal) {
-        self.update.status.purchase_refused = self.update.status.attempt > 0;
-        let rejected = status::no("BookingRejected", refusal.words());
-        match refusal.why {
-            Why::NoSeats => {
-                self.update.status.phase = Phase::Pending;
-                self.update.ready = Some(status::insufficient_seats(self.ticket));
-                self.update.synced = Some(status::not_booked());
-                self.rest(Wait::Seats);
-            }
-            Why::Closed => self.settle(Phase::Cancelled, rejected),
-            _ => self.settle(Phase::Rejected, rejected),
-        }
-    }
-
     /// Handles a booking that the provider has returned.
     fn found(&mut self, booking: &Booking, now: Timestamp) {
         let Some(attempt) = self.ticket.attempt_of(&booking.reference) else { return self.of_another(booking) };
@@ -334,13 +340,7 @@ impl<'a> Course<'a> {
                     self.unconfirmed(message);
                 }
             }
-            // Its reference is free again.
-            State::Rejected if self.is_retry && !self.is_only_named => self.forget_and_book(),
-            State::Rejected => {
-                self.record(booking, attempt);
-                let message = booking.message.as_deref().unwrap_or("the airline refused");
-                self.settle(Phase::Rejected, status::no("BookingRejected", format!("REJECTED: {message}")));
-            }
+            State::Rejected => self.rejected(booking, attempt),
             State::Cancelled => {
                 self.record(booking, attempt);
                 let message = format!("Booking {} was cancelled by the provider", booking.id);
@@ -413,7 +413,10 @@ impl<'a> Course<'a> {
             let message = format!("Booking {named} is not taken over, because the ticket has booking {id}");
             self.events.push(Event::warning("AdoptionRefused", message));
         }
-        let claim = Claim { id, adopt: None };
+        self.write(Claim { id, adopt: None });
+    }
+
+    fn write(&mut self, claim: Claim) {
         if self.claim != claim {
             self.claim = claim.clone();
             self.steps.push_back(Step::Note(claim));
@@ -432,6 +435,8 @@ impl<'a> Course<'a> {
     fn record(&mut self, booking: &Booking, attempt: u32) {
         self.update.status.attempt = attempt;
         self.update.status.purchase_refused = false;
+        self.update.status.settled = None;
+        self.search = Search::Nothing;
         self.is_own = true;
         self.show(booking);
         self.note(Some(booking.id.clone()));

@@ -100,13 +100,13 @@ fn why(request: &Request, status: StatusCode, code: &str) -> Option<Why> {
     Some(match (request, status.as_u16(), code) {
         (_, 401, _) => Why::Credentials,
         (_, 403, _) => Why::Forbidden,
+        (Request::Book(_), 422, "REFERENCE_REUSED") | (Request::Adopt { .. }, 409, "REFERENCE_TAKEN") => Why::Taken,
         (Request::Book(_) | Request::Modify { .. } | Request::Adopt { .. }, 400 | 422, _)
         | (Request::Book(_), 404, "ROUTE_NOT_FOUND") => Why::Invalid,
         (Request::Book(_) | Request::Modify { .. }, 409, "INSUFFICIENT_SEATS") => Why::NoSeats,
         (Request::Book(_), 410, _) => Why::Closed,
         (Request::Modify { .. } | Request::Adopt { .. }, 409, "NOT_MODIFIABLE")
         | (Request::Close { .. }, 409, "NOT_CANCELLABLE") => Why::Fixed,
-        (Request::Adopt { .. }, 409, "REFERENCE_TAKEN") => Why::Taken,
         (Request::Modify { .. } | Request::Adopt { .. }, 412, _) => Why::Stale,
         // A server at a wrong `--booking-url` also answers 404. That must not count as a lost booking, so the code must match.
         (Request::Get { .. } | Request::Modify { .. } | Request::Adopt { .. }, 404, "BOOKING_NOT_FOUND")

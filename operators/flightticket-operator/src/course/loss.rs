@@ -45,6 +45,8 @@ impl Course<'_> {
                 self.lost(status::no("BookingCancelledExternally", message));
             }
             Standing { booking_id: Some(id), .. } if id == missed => self.rest(Wait::Missing), // the provider lags
+            // Not the booking that the ticket names.
+            Standing { state: State::Rejected, .. } if !self.is_own => self.lost(not_found(&missed)),
             Standing { booking_id: Some(id), .. } => self.ask(Request::Get { id }),
             Standing { booking_id: None, .. } => self.lost(not_found(&missed)),
         }
@@ -74,13 +76,6 @@ impl Course<'_> {
         self.update.ready = Some(status::pending(message));
         self.update.synced = Some(status::not_booked());
         self.steps.push_back(Step::Remember);
-        self.book();
-    }
-
-    pub(super) fn forget_and_book(&mut self) {
-        self.is_retry = false;
-        self.note(None);
-        self.forget();
         self.book();
     }
 

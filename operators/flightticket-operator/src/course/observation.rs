@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use manager::Finding;
 
-use super::{Course, Wait, difference, held, not_found};
+use super::{Course, Wait, difference, held, not_found, rejection::Search};
 use crate::{
     api::v1::Phase,
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Why},
@@ -32,6 +32,9 @@ impl Course<'_> {
             Outcome::Refused(refusal) if refusal.why == Why::Forbidden => self.forbidden(request, &refusal),
             Outcome::Booking(booking) => self.report(&booking, now),
             Outcome::Standing(Standing { booking_id: Some(id), .. }) => self.ask(Request::Get { id }),
+            Outcome::Standing(_) | Outcome::Refused(_) if matches!(self.search, Search::Another) => {
+                self.rest(Wait::Poll)
+            }
             Outcome::Standing(_) | Outcome::Refused(_) if matches!(request, Request::Lookup { .. }) => {
                 let message = format!("set annotation {BOOKING_ID} to the ID of the booking to report");
                 self.see(Phase::Pending, status::no(NOTHING_NAMED, message), status::not_booked());
@@ -71,7 +74,14 @@ impl Course<'_> {
             State::Rejected => {
                 let message = booking.message.as_deref().unwrap_or("the airline refused");
                 let ready = status::no("BookingRejected", format!("REJECTED: {message}"));
-                self.see(Phase::Rejected, ready, status::not_booked());
+                self.tell(Phase::Rejected, ready, status::not_booked());
+                if is_own && self.claim.booking().is_none() && matches!(self.search, Search::Nothing) {
+                    // A late request may have booked under its reference since.
+                    self.search = Search::Another;
+                    self.ask(Request::Lookup { reference: booking.reference.clone() });
+                } else {
+                    self.rest(Wait::Poll);
+                }
             }
             State::Cancelled => {
                 let ready =
@@ -83,9 +93,13 @@ impl Course<'_> {
 
     /// Ends the poll with what the provider has answered. It may change, so polls go on.
     fn see(&mut self, phase: Phase, ready: Finding, synced: Finding) {
+        self.tell(phase, ready, synced);
+        self.rest(Wait::Poll);
+    }
+
+    fn tell(&mut self, phase: Phase, ready: Finding, synced: Finding) {
         self.update.status.phase = phase;
         self.update.ready = Some(ready);
         self.update.synced = Some(synced);
-        self.rest(Wait::Poll);
     }
 }

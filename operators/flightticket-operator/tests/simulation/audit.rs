@@ -121,6 +121,11 @@ impl Audit {
         self.held.contains_key(uid)
     }
 
+    /// Whether a booking can move to the reference of the ticket: it has had no booking, or only one that the airline has rejected.
+    pub(crate) fn has_free_reference(&self, uid: &str) -> bool {
+        self.held.get(uid).is_none_or(|held| held.len() == 1 && held.iter().all(|id| self.is_rejected(uid, id)))
+    }
+
     /// Whether the status of the ticket shows this booking as its own.
     pub(crate) fn is_shown(&self, uid: &str, booking: &Booking) -> bool {
         let last = self.tickets.get(uid).and_then(|versions| versions.last());
@@ -154,18 +159,18 @@ impl Audit {
     }
 
     /// The operator buys nothing for a ticket that only observes, or that names a booking. Exceptions: the status shows that this
-    /// booking was the ticket's own, or stores the next attempt, or the airline has rejected a booking of the ticket, so that its
-    /// reference is free again.
+    /// booking was the ticket's own, or stores the next attempt, or it is the ticket's own and the airline has rejected it, so that
+    /// its reference is free again.
     fn check_purchase(&self, booking: &Booking) -> Result<(), String> {
         let uid = owner(booking);
-        let is_free = self.bookings.iter().any(|it| it.state == State::Rejected && owner(it) == uid);
         let may_buy = |version: &Version| {
             let names_another = version.named.as_ref().is_some_and(|id| !self.may_replace(uid, id));
             let status = &version.ticket["status"];
             let is_refused = status["purchaseRefused"] == true;
             let has_attempt = status["attempt"].as_u64().is_some_and(|attempt| attempt > 0) && !is_refused;
-            let is_only_named = version.named.is_some() && status["bookingId"].is_null() && !has_attempt;
-            !observes(&version.ticket) && (is_free || (!names_another && !is_only_named))
+            let names_valid = version.named.as_ref().is_some_and(|id| !self.is_rejected(uid, id));
+            let is_only_named = names_valid && status["bookingId"].is_null() && !has_attempt;
+            !observes(&version.ticket) && !names_another && !is_only_named
         };
         if is_foreign(uid) || self.was(uid, may_buy) {
             return Ok(());
@@ -221,6 +226,12 @@ impl Audit {
     fn may_replace(&self, uid: &str, id: &str) -> bool {
         let was_own = self.held.get(uid).is_some_and(|held| held.contains(id));
         self.is_of(uid, id) || (was_own && self.has_missed(id))
+    }
+
+    /// Whether this booking is the ticket's own, and the airline has rejected it.
+    fn is_rejected(&self, uid: &str, id: &str) -> bool {
+        let is_it = |booking: &Booking| booking.id == id && owner(booking) == uid;
+        self.bookings.iter().any(|booking| is_it(booking) && booking.state == State::Rejected)
     }
 
     /// Whether this booking is the ticket's own.
@@ -350,18 +361,20 @@ mod tests {
     /// A ticket books again under the same reference when its user has changed it. The operator removes the annotation before.
     #[test]
     fn reference_of_a_rejected_booking_is_free_again() {
-        let named = json!({"flights.com/booking-id": "BK-0"});
         let first = booking(TICKET);
         let again = Booking { id: "BK-1".to_owned(), ..booking(TICKET) };
-        for (state, is_allowed) in [(State::Rejected, true), (State::Cancelled, false)] {
+        let cases =
+            [("BK-0", State::Rejected, true), ("BK-0", State::Cancelled, false), ("BK-9", State::Rejected, false)];
+        for (named, state, is_allowed) in cases {
             let ended = changed(&first, |it| (it.state, it.message) = (state, Some("by the airline".to_owned())));
             let mut audit = Audit::default();
             audit.record(std::slice::from_ref(&first));
             audit.entries.clear();
-            let metadata = json!({"uid": TICKET, "namespace": "shop", "annotations": named});
+            let annotations = json!({"flights.com/booking-id": named});
+            let metadata = json!({"uid": TICKET, "namespace": "shop", "annotations": annotations});
             audit.changed(&written(json!({"metadata": metadata, "spec": {}})), false);
             audit.record(&[ended, again.clone()]);
-            assert_eq!(audit.check().is_ok(), is_allowed, "{state:?}");
+            assert_eq!(audit.check().is_ok(), is_allowed, "{named} {state:?}");
         }
         assert!(!allows("shop", &json!({}), &json!({"managementPolicy": "Observe"}), &[again]), "it only observes");
     }

@@ -31,10 +31,6 @@ impl Provider {
     /// Judges a ticket that is not paused. `is_excused`: its booking may be missing, because the operator cannot know about it any
     /// more.
     pub(crate) fn judge_one(&self, ticket: &Value, is_excused: bool) -> Result<(), String> {
-        // The reference of a rejected booking is free again. A late request may book under it, and the ticket need not know.
-        if ticket["status"]["phase"] == "Rejected" && self.state().rejected.contains(uid(ticket)) {
-            return Ok(());
-        }
         if observes(ticket) {
             return self.judge_observing(ticket, is_excused);
         }
@@ -122,10 +118,10 @@ impl Provider {
         if self.state().audit.has_missed(id) && not_found.is_ok() {
             return Ok(());
         }
-        // A booking moves only to a reference that is new.
-        let has_new_reference = !is_excused && !self.state().audit.has_held_any(uid(ticket));
+        // A booking moves only to a reference that is free.
+        let has_free_reference = !is_excused && self.state().audit.has_free_reference(uid(ticket));
         let is_movable = booking.state.is_live() && !booking.departed;
-        let may_move = is_movable && is_of_tenant(ticket, &booking) && has_new_reference;
+        let may_move = is_movable && is_of_tenant(ticket, &booking) && has_free_reference;
         if adopts(ticket) && may_move {
             return Err(format!("{} has not taken over {id}: {status}", uid(ticket)));
         }
@@ -184,11 +180,6 @@ impl Provider {
 /// Judges a ticket with a booking for another trip, which it has taken over. The operator leaves the booking as it is.
 fn judge_other_trip(ticket: &Value, booking: &Booking) -> Result<(), String> {
     let status = &ticket["status"];
-    // The ticket may not know of the takeover. If it then names nothing, it buys under a reference that has this booking already.
-    let is_refused = say(status, &[("Ready", ("False", "BookingRejected"))]).is_ok();
-    if named(ticket).is_none() && is_refused {
-        return Ok(());
-    }
     shows(status, booking)?;
     say(status, &[("Ready", BOOKED), ("Synced", DIVERGED)])?;
     is_noted(ticket, booking)

@@ -96,7 +96,7 @@ fn only_documented_refusals_are_refusals() {
         (&book, 409, "IN_PROGRESS", None),
         (&book, 409, "SOMETHING_NEW", None),
         (&book, 410, "REFERENCE_CANCELLED", Some(Why::Closed)),
-        (&book, 422, "REFERENCE_REUSED", Some(Why::Invalid)),
+        (&book, 422, "REFERENCE_REUSED", Some(Why::Taken)),
         (&book, 422, "INVALID", Some(Why::Invalid)),
         (&book, 402, "PAY_FIRST", None),
         (&get, 404, "BOOKING_NOT_FOUND", Some(Why::Missing)),

@@ -112,7 +112,7 @@ fn lost_conditions_are_restored_without_another_order() {
     let rejected = || Outcome::Booking(booking(State::Rejected));
     let stored = poll(&seed, [rejected()]).stored(&seed);
     let again = poll(&patched(&stored, &json!({"status": {"conditions": []}})), [rejected()]);
-    assert_eq!((again.ops(), again.wait()), (vec!["get"], Wait::Change));
+    assert_eq!((again.ops(), again.wait()), (vec!["get"], Wait::Poll));
 }
 
 #[test]

@@ -1,0 +1,129 @@
+//! Bookings that the airline has rejected, and purchases that the provider refuses.
+//!
+//! The reference of a rejected booking is free again: the ticket can book under it, or take another booking over. So can a late
+//! request, and then the ticket has a booking that it does not know of. That is why polls go on after a rejection.
+
+use jiff::Timestamp;
+use manager::Finding;
+
+use super::{Course, Wait};
+use crate::{
+    api::v1::Phase,
+    booking::{Booking, Outcome, Refusal, Request, Standing, State, Why},
+    status,
+    ticket::Claim,
+};
+
+/// The reason of `Ready` if the airline has rejected the booking, or the provider refuses the purchase.
+const REJECTED: &str = "BookingRejected";
+
+/// What a poll looks for under the ticket's reference.
+#[derive(Debug, Default)]
+pub(super) enum Search {
+    #[default]
+    Nothing,
+    /// A booking beside the rejected one.
+    Another,
+    /// The booking because of which the provider refuses the purchase, for this reason.
+    Holder(Finding),
+}
+
+impl Course<'_> {
+    /// Handles a final answer that is for the object as it is now. The status stays.
+    pub(super) fn stay_settled(&mut self) {
+        let is_rejected = self.update.ready.as_ref().is_some_and(|ready| ready.reason == REJECTED);
+        if is_rejected && self.ticket.own_booking().is_some() && !self.ticket.observes() {
+            self.search = Search::Another;
+            self.ask(Request::Lookup { reference: self.ticket.reference(self.update.status.attempt) });
+        } else {
+            self.rest(Wait::Change);
+        }
+    }
+
+    /// Handles what the provider answers about the reference of a rejected booking. A valid booking is the ticket's own.
+    pub(super) fn looked_again(&mut self, outcome: Outcome, now: Timestamp) {
+        let is_valid = |state: &State| !matches!(state, State::Rejected | State::Cancelled);
+        match outcome {
+            Outcome::Standing(Standing { state, booking_id: Some(id) }) if is_valid(&state) => {
+                self.ask(Request::Get { id });
+            }
+            Outcome::Booking(booking)
+                if is_valid(&booking.state) && self.ticket.attempt_of(&booking.reference).is_some() =>
+            {
+                self.search = Search::Nothing;
+                self.found(&booking, now);
+            }
+            Outcome::Unknown(unknown) => self.rest(Wait::Trouble(unknown.retry_after)),
+            Outcome::Standing(_) | Outcome::Booking(_) | Outcome::Refused(_) => self.rest(Wait::Poll),
+        }
+    }
+
+    /// Handles a booking of the ticket that the airline has rejected.
+    pub(super) fn rejected(&mut self, booking: &Booking, attempt: u32) {
+        let names_another = self.claim.id.as_ref().is_some_and(|id| *id != booking.id);
+        if self.is_own && names_another && (self.is_retry || self.claim.adopts()) {
+            // The ticket has no booking any more, and the user names the one that it shall have.
+            self.forget();
+            (self.update.ready, self.update.synced) = (None, Some(status::not_booked()));
+            self.begin();
+        } else if self.is_retry && !self.is_only_named {
+            self.forget_and_book();
+        } else {
+            self.record(booking, attempt);
+            let message = booking.message.as_deref().unwrap_or("the airline refused");
+            let ready = status::no(REJECTED, format!("REJECTED: {message}"));
+            self.settle_until(Phase::Rejected, ready, Wait::Poll);
+        }
+    }
+
+    /// Forgets a booking of the ticket that has ended, and books under a reference that is free.
+    pub(super) fn forget_and_book(&mut self) {
+        self.is_retry = false;
+        // Only the write that records an adopted booking removes the request to adopt.
+        self.write(Claim { id: None, ..self.claim.clone() });
+        self.forget();
+        self.book();
+    }
+
+    pub(super) fn not_booked(&mut self, refusal: &Refusal) {
+        self.update.status.purchase_refused = self.update.status.attempt > 0;
+        let rejected = status::no(REJECTED, refusal.words());
+        match refusal.why {
+            Why::NoSeats => {
+                self.update.status.phase = Phase::Pending;
+                self.update.ready = Some(status::insufficient_seats(self.ticket));
+                self.update.synced = Some(status::not_booked());
+                self.rest(Wait::Seats);
+            }
+            Why::Closed => self.settle(Phase::Cancelled, rejected),
+            Why::Taken => {
+                self.search = Search::Holder(rejected);
+                self.ask(Request::Lookup { reference: self.ticket.reference(self.update.status.attempt) });
+            }
+            _ => self.settle(Phase::Rejected, rejected),
+        }
+    }
+
+    pub(super) fn seeks_holder(&self) -> bool {
+        matches!(self.search, Search::Holder(_))
+    }
+
+    /// Handles the state of a reference under which the provider refuses a purchase, because another trip is booked under it. The
+    /// ticket may have taken that booking over, and have got no answer.
+    pub(super) fn holds(&mut self, standing: Standing) {
+        match standing {
+            Standing { state, booking_id: Some(id) } if state != State::Rejected => self.ask(Request::Get { id }),
+            _ => self.still_taken(),
+        }
+    }
+
+    /// Handles a booking that the provider does not find, although it has the reference: its data lags.
+    pub(super) fn still_taken(&mut self) {
+        if let Search::Holder(ready) = std::mem::take(&mut self.search) {
+            self.update.ready = Some(ready);
+        }
+        self.update.status.phase = Phase::Rejected;
+        self.update.synced = Some(status::not_booked());
+        self.rest(Wait::Poll);
+    }
+}

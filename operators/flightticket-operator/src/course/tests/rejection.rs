@@ -1,0 +1,145 @@
+//! Bookings that the airline has rejected, and references under which another trip is booked.
+
+use super::*;
+
+fn rejected() -> Outcome {
+    Outcome::Booking(booking(State::Rejected))
+}
+
+/// A ticket whose booking the airline has rejected.
+fn ticket() -> FlightTicket {
+    let seed = samples::seed();
+    poll(&seed, [rejected()]).stored(&seed)
+}
+
+fn standing(state: State, id: &str) -> Outcome {
+    Outcome::Standing(Standing { state, booking_id: Some(id.to_owned()) })
+}
+
+fn second(state: State) -> Booking {
+    Booking { id: "BK-2".to_owned(), ..booking(state) }
+}
+
+/// The ids and the requests to adopt that a poll has written to the annotations.
+fn notes(poll: &PollResult) -> Vec<&Claim> {
+    poll.steps.iter().filter_map(|step| if let Step::Note(claim) = step { Some(claim) } else { None }).collect()
+}
+
+/// The reference of its rejected booking is free.
+#[test]
+fn rejected_ticket_takes_over_the_booking_that_its_user_names_and_buys_none() {
+    let named = json!({"metadata": {"annotations": {BOOKING_ID: "BK-2", ADOPT: "true"}}});
+    let theirs = || Outcome::Booking(Booking { reference: "other".to_owned(), ..second(State::Confirmed) });
+    let asking = patched(&ticket(), &named);
+    let adopted = poll(&asking, [rejected(), theirs(), Outcome::Booking(second(State::Confirmed))]);
+    assert_eq!(
+        (adopted.ops(), adopted.said().as_str()),
+        (vec!["get", "get", "adopt"], "Booked True/Booked True/UpToDate")
+    );
+    // Only the write that records the booking removes the request.
+    assert_eq!(notes(&adopted), [&Claim { id: Some("BK-2".to_owned()), adopt: None }]);
+    let lost = poll(&asking, [rejected(), theirs(), unknown()]);
+    assert_eq!((notes(&lost), lost.wait()), (vec![], Wait::Trouble(None)));
+    let found = poll(&lost.stored(&asking), [Outcome::Booking(second(State::Confirmed))]);
+    assert_eq!(found.said(), "Booked True/Booked True/UpToDate");
+
+    // The airline rejects the booking while the user names the other one.
+    let seed = samples::seed();
+    let pending = poll(&seed, [Outcome::Booking(booking(State::Pending))]).stored(&seed);
+    let meanwhile =
+        poll(&patched(&pending, &named), [rejected(), theirs(), Outcome::Booking(second(State::Confirmed))]);
+    assert_eq!(meanwhile.ops(), ["get", "get", "adopt"]);
+
+    // To name a booking is not to take it over, and not to buy one either.
+    let only_named = json!({"metadata": {"generation": 2, "annotations": {BOOKING_ID: "BK-2"}}});
+    let held = poll(&patched(&ticket(), &only_named), [rejected(), theirs()]);
+    assert_eq!((held.ops(), notes(&held)), (vec!["get", "get"], vec![]));
+    assert_eq!(held.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+}
+
+/// The user asks to adopt before naming a booking. The purchase removes the name of the rejected booking, and nothing else.
+#[test]
+fn purchase_after_a_rejection_keeps_the_request_to_adopt_until_there_is_a_booking() {
+    let asking = patched(&ticket(), &json!({"metadata": {"annotations": {ADOPT: "true"}}}));
+    let unanswered = poll(&asking, [rejected(), unknown()]);
+    assert_eq!(unanswered.ops(), ["get", "create"]);
+    assert_eq!(notes(&unanswered), [&Claim { id: None, adopt: Some("true".to_owned()) }]);
+}
+
+/// A named booking that does not exist leads to no purchase, and to no endless search.
+#[test]
+fn rejected_ticket_that_names_a_missing_booking_buys_none() {
+    let named = json!({"metadata": {"annotations": {BOOKING_ID: "BK-2", ADOPT: "true"}}});
+    let asking = patched(&ticket(), &named);
+    let soon = poll(&asking, [rejected(), refused(Why::Missing)]);
+    assert_eq!((soon.ops(), soon.wait()), (vec!["get", "get"], Wait::Missing));
+    let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
+    let answers = [refused(Why::Missing), standing(State::Rejected, "BK-1")];
+    let later = poll_after(&soon.stored(&asking), missing, answers);
+    assert_eq!(later.ops(), ["get", "lookup"]);
+    assert_eq!(later.said(), "Cancelled False/BookingNotFound False/NotBooked for good");
+}
+
+/// A late request has booked under the reference after the rejection.
+#[test]
+fn rejected_ticket_finds_a_booking_that_a_late_request_has_made() {
+    let ticket = ticket();
+    let found = poll(&ticket, [standing(State::Confirmed, "BK-2"), Outcome::Booking(second(State::Confirmed))]);
+    assert_eq!((found.ops(), found.said().as_str()), (vec!["lookup", "get"], "Booked True/Booked True/UpToDate"));
+    assert_eq!(notes(&found), [&Claim { id: Some("BK-2".to_owned()), adopt: None }]);
+
+    // Any other answer leaves the status as it is.
+    for (answers, wait) in [
+        (vec![standing(State::Rejected, "BK-1")], Wait::Poll),
+        (vec![standing(State::Cancelled, "BK-2")], Wait::Poll),
+        (vec![refused(Why::Missing)], Wait::Poll),
+        (vec![refused(Why::Credentials)], Wait::Poll),
+        (vec![unknown()], Wait::Trouble(None)),
+        (vec![standing(State::Pending, "BK-2"), refused(Why::Missing)], Wait::Poll),
+        (vec![standing(State::Pending, "BK-2"), of_another(State::Confirmed, Some("default"))], Wait::Poll),
+    ] {
+        let polled = poll_after(&ticket, SoFar { failures: 5, ..SoFar::default() }, answers.clone());
+        assert_eq!((&polled.update, polled.wait()), (&StatusUpdate::stored(&ticket), wait), "{answers:?}");
+        assert_eq!((notes(&polled), polled.reasons()), (vec![], vec![]), "{answers:?}");
+    }
+}
+
+/// A ticket that only observes looks there too, unless a user names the rejected booking.
+#[test]
+fn observed_rejected_booking_gives_way_to_a_later_one() {
+    let mut observing =
+        patched(&ticket(), &json!({"metadata": {"generation": 2}, "spec": {"managementPolicy": "Observe"}}));
+    let named = poll(&observing, [rejected()]);
+    assert_eq!((named.ops(), named.wait()), (vec!["get"], Wait::Poll));
+    observing.metadata.annotations = None;
+    let later = [standing(State::Confirmed, "BK-2"), Outcome::Booking(second(State::Confirmed))];
+    let found = poll(&observing, [rejected()].into_iter().chain(later));
+    assert_eq!((found.ops(), found.update.status.booking_id.as_deref()), (vec!["get", "lookup", "get"], Some("BK-2")));
+    for answers in
+        [vec![rejected(), standing(State::Rejected, "BK-1"), rejected()], vec![rejected(), refused(Why::Missing)]]
+    {
+        assert_eq!(poll(&observing, answers).said(), "Rejected False/BookingRejected False/NotBooked");
+    }
+}
+
+/// The ticket has taken over a booking for another trip, has got no answer, and names nothing any more.
+#[test]
+fn purchase_whose_reference_has_a_booking_of_another_trip_finds_that_booking() {
+    let seed = samples::seed();
+    let elsewhere = Outcome::Booking(Booking { to: "Oslo".to_owned(), ..booking(State::Confirmed) });
+    let found = poll(&seed, [refused(Why::Taken), standing(State::Confirmed, "BK-1"), elsewhere]);
+    assert_eq!(
+        (found.ops(), found.said().as_str()),
+        (vec!["create", "lookup", "get"], "Booked True/Booked False/Diverged")
+    );
+    assert_eq!(notes(&found), [&Claim { id: Some("BK-1".to_owned()), adopt: None }]);
+    // The data of the provider lags: the next poll tries again.
+    for answers in [
+        vec![refused(Why::Taken), refused(Why::Missing)],
+        vec![refused(Why::Taken), standing(State::Confirmed, "BK-1"), refused(Why::Missing)],
+    ] {
+        let lags = poll(&seed, answers);
+        assert_eq!((lags.said().as_str(), lags.wait()), ("Rejected False/BookingRejected False/NotBooked", Wait::Poll));
+        assert_eq!(Course::of(&lags.stored(&seed), SoFar::default()).step(), lags.steps[0]);
+    }
+}
