@@ -9,7 +9,7 @@ use manager::Finding;
 use super::{Course, Wait};
 use crate::{
     api::v1::Phase,
-    booking::{Booking, Outcome, Refusal, Request, Standing, State, Why},
+    booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
     status,
     ticket::Claim,
 };
@@ -53,8 +53,11 @@ impl Course<'_> {
                 self.search = Search::Nothing;
                 self.found(&booking, now);
             }
-            Outcome::Unknown(unknown) => self.rest(Wait::Trouble(unknown.retry_after)),
-            Outcome::Standing(_) | Outcome::Booking(_) | Outcome::Refused(_) => self.rest(Wait::Poll),
+            Outcome::Unknown(Unknown { retry_after: Some(pause), .. }) => self.rest(Wait::Trouble(Some(pause))),
+            // There is no hurry, so an outage leads to no repetitions.
+            Outcome::Standing(_) | Outcome::Booking(_) | Outcome::Refused(_) | Outcome::Unknown(_) => {
+                self.rest(Wait::Poll);
+            }
         }
     }
 

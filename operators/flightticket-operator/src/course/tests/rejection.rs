@@ -94,7 +94,7 @@ fn rejected_ticket_finds_a_booking_that_a_late_request_has_made() {
         (vec![standing(State::Cancelled, "BK-2")], Wait::Poll),
         (vec![refused(Why::Missing)], Wait::Poll),
         (vec![refused(Why::Credentials)], Wait::Poll),
-        (vec![unknown()], Wait::Trouble(None)),
+        (vec![unknown()], Wait::Poll),
         (vec![standing(State::Pending, "BK-2"), refused(Why::Missing)], Wait::Poll),
         (vec![standing(State::Pending, "BK-2"), of_another(State::Confirmed, Some("default"))], Wait::Poll),
     ] {
