@@ -63,7 +63,11 @@ fn exists(cluster: &Cluster, object: &[&str]) -> bool {
 
 fn only_users_data_are_left(cluster: &Cluster) {
     // Argo CD deletes in the foreground: an object is gone when its dependents are.
-    for gone in ["clusterrole/operators-crontab", "deployment/operators-booking-server"] {
+    for gone in [
+        "clusterrole/operators-crontab",
+        "clusterrolebinding/crontab-operator.one-release-per-cluster",
+        "deployment/operators-booking-server",
+    ] {
         let wait = ["wait", "--for=delete", gone, "--timeout=2m", "--namespace", NAMESPACE];
         succeeded(&mut cluster.kubectl(wait)).expect("it is pruned");
     }

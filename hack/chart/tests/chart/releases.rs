@@ -1,7 +1,12 @@
 //! What happens to users' objects when Helm rolls a release back or gives it another name, what a disabled operator leaves, and which
 //! releases may exist beside each other. On a real API server without nodes.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 use chart::{
@@ -174,6 +179,15 @@ fn second_release_for_a_watched_namespace_is_refused() {
     }
 }
 
+/// Waits until `condition` is true. The API server learns of changed permissions by a watch of its own, so shortly after the change.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "not within 30 s: {what}");
+        sleep(Duration::from_millis(100));
+    }
+}
+
 /// Whether the operators of the release `name` may list all objects of a kind.
 fn may_list(world: &World, name: &str) -> bool {
     let user = format!("--as=system:serviceaccount:{NAMESPACE}:{name}-operators-controller-manager");
@@ -208,6 +222,13 @@ fn second_release_for_the_whole_cluster_is_refused() {
         let accounts = world.get(&["serviceaccounts", "--namespace", NAMESPACE]).to_string();
         assert!(accounts.contains("two-operators"), "{version:?}: {accounts}");
         assert_eq!(["one", "two"].map(|name| may_list(&world, name)), [true, false], "{version:?}");
+
+        // As the book says: a client that deletes by name takes the permissions from the first release, until its next upgrade.
+        let mut delete = world.cluster.kubectl(["delete", "--namespace", NAMESPACE, "--wait=false", "--filename"]);
+        succeeded(delete.arg(file.path())).unwrap();
+        until("the permissions are gone", || !may_list(&world, "one"));
+        world.release("one", &chart::folder(), &[]).unwrap();
+        until("the permissions are back", || may_list(&world, "one"));
 
         // Releases that select namespaces by other labels are none of these.
         install("three", &["--set", "watchNamespaceLabels.team=a"]).unwrap();

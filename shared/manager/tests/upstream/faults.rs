@@ -6,8 +6,8 @@ use model_apiserver::NoFaults;
 use tokio::time::{Instant, sleep};
 
 use crate::kit::{
-    Calls, MOMENT, TOYS, change, is_ready, keep_ports, keep_unless_zero, keeper, model, plan, port, put,
-    reconcile_errors, run, settles, until, value,
+    Calls, MOMENT, TOYS, change, keep_ports, keep_unless_zero, keeper, model, plan, port, put, reconcile_errors, run,
+    settles, until, value,
 };
 
 /// Each case is a way in which a request may fail, and how long the recovery may take.
