@@ -97,7 +97,8 @@ fn upgrade_from_earlier_release(world: &World) {
 fn disable_and_enable_operator(world: &World) {
     let objects = uids(world);
     world.upgrade(&["--set", "operators.crontab.enabled=false"]);
-    let everything = world.kubectl(&["get", "clusterrole,clusterrolebinding,validatingwebhookconfiguration", "--output=name"]);
+    let everything =
+        world.kubectl(&["get", "clusterrole,clusterrolebinding,validatingwebhookconfiguration", "--output=name"]);
     assert!(!["operators-crontab", "crontab-operator"].iter().any(|name| everything.contains(name)), "{everything}");
     let webhooks = world.get(&["validatingwebhookconfiguration", MANAGER]);
     assert!(!webhooks["webhooks"].to_string().contains("crontab"), "{webhooks}");

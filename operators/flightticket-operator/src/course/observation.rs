@@ -33,7 +33,7 @@ impl Course<'_> {
             Outcome::Booking(booking) => self.report(&booking, now),
             Outcome::Standing(Standing { booking_id: Some(id), .. }) => self.ask(Request::Get { id }),
             Outcome::Standing(_) | Outcome::Refused(_) if matches!(self.search, Search::Another) => {
-                self.rest(Wait::Poll)
+                self.rest(Wait::Poll);
             }
             Outcome::Standing(_) | Outcome::Refused(_) if matches!(request, Request::Lookup { .. }) => {
                 let message = format!("set annotation {BOOKING_ID} to the ID of the booking to report");
