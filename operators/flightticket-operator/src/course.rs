@@ -89,8 +89,8 @@ pub struct Course<'a> {
     is_retry: bool,
     /// Whether the booking in the status is the ticket's own, and not one that the ticket has only observed.
     is_own: bool,
-    /// Whether at the beginning only an annotation said which booking the ticket has. A user may have written it, so this poll
-    /// replaces no booking.
+    /// Whether only an annotation said which booking the ticket has, at the beginning or after its own one was rejected. A user may
+    /// have written it, so this poll replaces no booking.
     is_only_named: bool,
     /// What this poll looks for under the ticket's reference.
     search: Search,

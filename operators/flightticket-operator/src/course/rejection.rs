@@ -65,10 +65,7 @@ impl Course<'_> {
     pub(super) fn rejected(&mut self, booking: &Booking, attempt: u32) {
         let names_another = self.claim.id.as_ref().is_some_and(|id| *id != booking.id);
         if self.is_own && names_another && (self.is_retry || self.claim.adopts()) {
-            // The ticket has no booking any more, and the user names the one that it shall have.
-            self.forget();
-            (self.update.ready, self.update.synced) = (None, Some(status::not_booked()));
-            self.begin();
+            self.follow_name();
         } else if self.is_retry && !self.is_only_named {
             self.forget_and_book();
         } else {
@@ -77,6 +74,20 @@ impl Course<'_> {
             let ready = status::no(REJECTED, format!("REJECTED: {message}"));
             self.settle_until(Phase::Rejected, ready, Wait::Poll);
         }
+    }
+
+    /// Forgets the rejected booking: the user names the one that the ticket shall have. So neither this poll nor a later one buys.
+    fn follow_name(&mut self) {
+        self.forget();
+        self.is_only_named = true;
+        self.refuse_purchase(); // the airline has rejected the booking that it led to
+        (self.update.ready, self.update.synced) = (None, Some(status::not_booked()));
+        self.begin();
+    }
+
+    /// Stores that there is no purchase to repeat. The first one of a ticket needs no mark: it has no lost booking to name.
+    fn refuse_purchase(&mut self) {
+        self.update.status.purchase_refused = self.update.status.attempt > 0;
     }
 
     /// Forgets a booking of the ticket that has ended, and books under a reference that is free.
@@ -89,7 +100,7 @@ impl Course<'_> {
     }
 
     pub(super) fn not_booked(&mut self, refusal: &Refusal) {
-        self.update.status.purchase_refused = self.update.status.attempt > 0;
+        self.refuse_purchase();
         let rejected = status::no(REJECTED, refusal.words());
         match refusal.why {
             Why::NoSeats => {

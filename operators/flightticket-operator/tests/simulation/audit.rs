@@ -28,6 +28,8 @@ struct Version {
     /// The booking that users let the ticket name. It stays if the operator removes the annotation: otherwise, the operator could
     /// remove what forbids it to buy, and then buy.
     named: Option<String>,
+    /// The bookings of its own that its status has shown so far, the last one at the end.
+    shown: Vec<String>,
 }
 
 /// A change of one booking. There was nothing before a new one.
@@ -73,7 +75,10 @@ impl Audit {
         let versions = self.tickets.entry(uid(ticket).to_owned()).or_default();
         let earlier = versions.last().and_then(|version| version.named.clone()).filter(|_| !is_removed);
         let named = named(ticket).map(str::to_owned).or(earlier);
-        versions.push(Version { since: self.followed, ticket: ticket.clone(), named });
+        let mut shown = versions.last().map(|version| version.shown.clone()).unwrap_or_default();
+        let fresh = own_in_status(ticket).filter(|id| shown.last() != Some(id));
+        shown.extend(fresh);
+        versions.push(Version { since: self.followed, ticket: ticket.clone(), named, shown });
         let old = versions.len() - recent(versions, self.followed).len();
         versions.drain(..old);
     }
@@ -85,7 +90,10 @@ impl Audit {
         self.entries.clear();
         self.tickets.clear();
         for ticket in tickets {
-            let version = Version { since, ticket: Arc::new(ticket.clone()), named: named(ticket).map(str::to_owned) };
+            let held = self.held.get(uid(ticket)).into_iter().flatten().cloned();
+            let shown = held.chain(own_in_status(ticket)).collect();
+            let named = named(ticket).map(str::to_owned);
+            let version = Version { since, ticket: Arc::new(ticket.clone()), named, shown };
             self.tickets.insert(uid(ticket).to_owned(), vec![version]);
         }
     }
@@ -158,19 +166,23 @@ impl Audit {
         Ok(())
     }
 
-    /// The operator buys nothing for a ticket that only observes, or that names a booking. Exceptions: the status shows that this
-    /// booking was the ticket's own, or stores the next attempt, or it is the ticket's own and the airline has rejected it, so that
-    /// its reference is free again.
+    /// The operator buys nothing for a ticket that only observes, or that names a booking. It replaces only the own booking that the
+    /// status has shown last, and only while the status shows it, or after the operator has removed its name. Besides, it repeats a
+    /// purchase that the status stores, if the ticket names a booking that its status has shown before.
     fn check_purchase(&self, booking: &Booking) -> Result<(), String> {
         let uid = owner(booking);
         let may_buy = |version: &Version| {
-            let names_another = version.named.as_ref().is_some_and(|id| !self.may_replace(uid, id));
             let status = &version.ticket["status"];
-            let is_refused = status["purchaseRefused"] == true;
-            let has_attempt = status["attempt"].as_u64().is_some_and(|attempt| attempt > 0) && !is_refused;
-            let names_valid = version.named.as_ref().is_some_and(|id| !self.is_rejected(uid, id));
-            let is_only_named = names_valid && status["bookingId"].is_null() && !has_attempt;
-            !observes(&version.ticket) && !names_another && !is_only_named
+            let shows_none = status["bookingId"].is_null();
+            let may_replace = |id: &String| {
+                let is_only_named = shows_none && named(&version.ticket).is_some();
+                let has_attempt = status["attempt"].as_u64().is_some_and(|attempt| attempt > 0);
+                let repeats =
+                    shows_none && has_attempt && status["purchaseRefused"] != true && version.shown.contains(id);
+                let replaces_shown = version.shown.last() == Some(id) && !is_only_named;
+                self.was_of(uid, id) && (repeats || replaces_shown)
+            };
+            !observes(&version.ticket) && version.named.as_ref().is_none_or(may_replace)
         };
         if is_foreign(uid) || self.was(uid, may_buy) {
             return Ok(());
@@ -222,8 +234,8 @@ impl Audit {
         recent(versions, self.followed).iter().any(is_so)
     }
 
-    /// Whether the ticket may buy although it names this booking: it is the ticket's own, or was until the provider lost it.
-    fn may_replace(&self, uid: &str, id: &str) -> bool {
+    /// Whether this booking is the ticket's own, or was until the provider lost it.
+    fn was_of(&self, uid: &str, id: &str) -> bool {
         let was_own = self.held.get(uid).is_some_and(|held| held.contains(id));
         self.is_of(uid, id) || (was_own && self.has_missed(id))
     }
@@ -251,6 +263,13 @@ fn recent(versions: &[Version], followed: Duration) -> &[Version] {
 fn cancels(ticket: &Value) -> bool {
     let is_deleted = !ticket["metadata"]["deletionTimestamp"].is_null();
     is_deleted && ticket["spec"]["deletionPolicy"] != "Retain" && !observes(ticket)
+}
+
+/// The booking that the status of a ticket shows, if it is the ticket's own.
+fn own_in_status(ticket: &Value) -> Option<String> {
+    let status = &ticket["status"];
+    let is_own = status["reference"].as_str().is_some_and(|reference| uid_of(reference) == uid(ticket));
+    status["bookingId"].as_str().filter(|_| is_own).map(str::to_owned)
 }
 
 /// The uid of the ticket that has the booking. For a foreign booking, its reference.
@@ -358,24 +377,85 @@ mod tests {
         }
     }
 
-    /// A ticket books again under the same reference when its user has changed it. The operator removes the annotation before.
+    /// A ticket replaces the booking that its status shows, and no other one that its user names.
     #[test]
-    fn reference_of_a_rejected_booking_is_free_again() {
-        let first = booking(TICKET);
-        let again = Booking { id: "BK-1".to_owned(), ..booking(TICKET) };
-        let cases =
-            [("BK-0", State::Rejected, true), ("BK-0", State::Cancelled, false), ("BK-9", State::Rejected, false)];
-        for (named, state, is_allowed) in cases {
-            let ended = changed(&first, |it| (it.state, it.message) = (state, Some("by the airline".to_owned())));
-            let mut audit = Audit::default();
-            audit.record(std::slice::from_ref(&first));
-            audit.entries.clear();
-            let annotations = json!({"flights.com/booking-id": named});
+    fn only_the_booking_that_the_status_shows_is_replaced() {
+        let of = |id: &str, state| Booking { id: id.to_owned(), state, ..booking(TICKET) };
+        let ticket = |named: Option<&str>, mut status: Value| {
+            status["reference"] = json!(TICKET);
+            let annotations = named.map_or_else(|| json!({}), |named| json!({"flights.com/booking-id": named}));
             let metadata = json!({"uid": TICKET, "namespace": "shop", "annotations": annotations});
-            audit.changed(&written(json!({"metadata": metadata, "spec": {}})), false);
-            audit.record(&[ended, again.clone()]);
-            assert_eq!(audit.check().is_ok(), is_allowed, "{named} {state:?}");
+            written(json!({"metadata": metadata, "spec": {}, "status": status}))
+        };
+        let shows = |id: &str| json!({"bookingId": id});
+        let (stores, refused) = (json!({"attempt": 1}), json!({"attempt": 1, "purchaseRefused": true}));
+        // Who writes the ticket, which is the first booking, and whether the operator may buy the third one after the last write.
+        let cases: [(&str, &[(bool, Change)], bool); 10] = [
+            ("its own", &[(true, ticket(Some("BK-0"), shows("BK-0")))], true),
+            ("an unknown one", &[(true, ticket(Some("BK-9"), shows("BK-0")))], false),
+            (
+                "a former one",
+                &[(true, ticket(Some("BK-0"), shows("BK-0"))), (false, ticket(Some("BK-0"), shows("BK-1")))],
+                false,
+            ),
+            (
+                "a former one, and the operator removes the name",
+                &[
+                    (true, ticket(Some("BK-0"), shows("BK-0"))),
+                    (false, ticket(Some("BK-0"), shows("BK-1"))),
+                    (true, ticket(None, shows("BK-1"))),
+                ],
+                false,
+            ),
+            (
+                "one that it has never shown, and stores a purchase",
+                &[
+                    (true, ticket(Some("BK-0"), shows("BK-0"))),
+                    (false, ticket(Some("BK-1"), shows("BK-0"))),
+                    (true, ticket(None, stores.clone())),
+                ],
+                false,
+            ),
+            (
+                "only by the annotation",
+                &[(true, ticket(Some("BK-0"), shows("BK-0"))), (true, ticket(Some("BK-0"), json!({})))],
+                false,
+            ),
+            (
+                "its own, until the operator removes the name",
+                &[(true, ticket(Some("BK-0"), shows("BK-0"))), (true, ticket(None, json!({})))],
+                true,
+            ),
+            (
+                "a former one, and stores a purchase",
+                &[(true, ticket(Some("BK-0"), shows("BK-0"))), (false, ticket(Some("BK-0"), stores))],
+                true,
+            ),
+            (
+                "a former one, and the purchase was refused",
+                &[(true, ticket(Some("BK-0"), shows("BK-0"))), (false, ticket(Some("BK-0"), refused.clone()))],
+                false,
+            ),
+            (
+                "none any more, and the purchase was refused",
+                &[(true, ticket(Some("BK-0"), shows("BK-0"))), (true, ticket(None, refused))],
+                true,
+            ),
+        ];
+        for (what, changes, is_allowed) in cases {
+            let (begun, mut audit) = (Instant::now(), Audit::default());
+            audit.record(&[of("BK-0", State::Rejected), of("BK-1", State::Rejected)]);
+            audit.entries.clear();
+            for (number, (by_operator, change)) in changes.iter().enumerate() {
+                // Nothing follows from the earlier ones any more.
+                audit.pass(begun + 2 * STALE * u32::try_from(number).expect("a small number"), false);
+                audit.changed(change, *by_operator);
+            }
+            audit.pass(begun + 100 * STALE, false);
+            audit.record(&[of("BK-0", State::Rejected), of("BK-1", State::Rejected), of("BK-2", State::Confirmed)]);
+            assert_eq!(audit.check().is_ok(), is_allowed, "{what}");
         }
+        let again = of("BK-2", State::Confirmed);
         assert!(!allows("shop", &json!({}), &json!({"managementPolicy": "Observe"}), &[again]), "it only observes");
     }
 

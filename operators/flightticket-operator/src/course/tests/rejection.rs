@@ -57,6 +57,49 @@ fn rejected_ticket_takes_over_the_booking_that_its_user_names_and_buys_none() {
     assert_eq!(held.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
 }
 
+/// A poll that meets a booking which the user names buys none, whatever has become of that booking. Nor does a later poll.
+#[test]
+fn rejected_ticket_that_names_an_ended_booking_buys_none() {
+    let named = |ticket: &FlightTicket, id: &str| {
+        patched(ticket, &json!({"metadata": {"annotations": {BOOKING_ID: id, ADOPT: "true"}}}))
+    };
+    let seed = samples::with(&json!({"spec": {"rebookPolicy": "Always"}}));
+    let kept = |ticket: &FlightTicket, answers: Vec<Outcome>, said: &str| {
+        let count = answers.len();
+        let kept = poll(ticket, answers);
+        assert_eq!((kept.ops(), kept.said().as_str()), (vec!["get"; count], said));
+        kept.stored(ticket)
+    };
+    let replaced = "Cancelled False/BookingCancelledExternally False/NotBooked for good";
+
+    // The one of an earlier attempt, which was lost.
+    let reference = format!("{}.1", samples::UID);
+    let waiting = patched(&seed, &json!({"status": {"attempt": 1, "reference": reference.clone()}}));
+    let third = || {
+        let booking = booking(State::Rejected);
+        Outcome::Booking(Booking { id: "BK-3".to_owned(), reference: reference.clone(), ..booking })
+    };
+    let lost = || Outcome::Booking(booking(State::Cancelled));
+    let after_third = poll(&waiting, [third()]).stored(&waiting);
+    let shown = kept(&named(&after_third, "BK-1"), vec![third(), lost()], replaced);
+    kept(&patched(&shown, &json!({"metadata": {"annotations": {RETRY: "1"}}})), vec![lost()], replaced);
+    // Also after another one, which is not taken over.
+    let theirs =
+        Outcome::Booking(Booking { id: "BK-9".to_owned(), reference: "other".to_owned(), ..booking(State::Cancelled) });
+    let held = "Rejected False/BookingHeldByAnother False/NotBooked for good";
+    let shown = kept(&named(&after_third, "BK-9"), vec![third(), theirs], held);
+    kept(&named(&shown, "BK-1"), vec![lost()], replaced);
+
+    // One that the airline has rejected before.
+    let after_second = poll(&seed, [Outcome::Booking(second(State::Rejected))]).stored(&seed);
+    let answers = vec![Outcome::Booking(second(State::Rejected)), rejected()];
+    kept(&named(&after_second, "BK-1"), answers, "Rejected False/BookingRejected False/NotBooked for good");
+
+    // One that a late request has made, and that the airline has cancelled.
+    let after_first = poll(&seed, [rejected()]).stored(&seed);
+    kept(&named(&after_first, "BK-2"), vec![rejected(), Outcome::Booking(second(State::Cancelled))], replaced);
+}
+
 /// The user asks to adopt before naming a booking. The purchase removes the name of the rejected booking, and nothing else.
 #[test]
 fn purchase_after_a_rejection_keeps_the_request_to_adopt_until_there_is_a_booking() {
