@@ -12,7 +12,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// Sets annotations of the reconciled object; `None` removes one. Sends nothing if they already have these values.
     /// Returns the object with these annotations. Changes of other clients in the meantime are left to the next reconcile.
     ///
-    /// Fails with a conflict if a new object of the same name has replaced the reconciled one.
+    /// Replaces or removes only the values that this reconcile has read: then it fails with a conflict if another client has changed
+    /// the object since. It also fails with a conflict if a new object of the same name has replaced the reconciled one.
     ///
     /// # Panics
     ///
@@ -28,7 +29,12 @@ impl<K: Primary, S: Shared> Context<K, S> {
         if changes.is_empty() {
             return Ok(object);
         }
-        self.patch_metadata(json!({"uid": self.reconciliation.uid, "annotations": changes})).await
+        let replaces_some = changes.keys().any(|name| stored.is_some_and(|it| it.contains_key(name)));
+        let mut metadata = json!({"uid": self.reconciliation.uid, "annotations": changes});
+        if replaces_some {
+            metadata["resourceVersion"] = json!(object.meta().resource_version);
+        }
+        self.patch_metadata(metadata).await
     }
 
     /// Makes sure that the finalizer of `on_delete` is stored, and reads it back. From then on, `on_delete` will clean up

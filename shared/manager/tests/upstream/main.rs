@@ -4,6 +4,7 @@
 //! Controllers run as they do in a process, but against a model of the API server and in tokio's paused time: a wait of one hour
 //! takes no real time, and exactly one hour of simulated time.
 
+mod annotating;
 mod any_kind;
 mod cluster_scoped;
 mod conflicts;
