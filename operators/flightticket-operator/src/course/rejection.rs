@@ -100,8 +100,13 @@ impl Course<'_> {
     }
 
     pub(super) fn not_booked(&mut self, refusal: &Refusal) {
-        self.refuse_purchase();
         let rejected = status::no(REJECTED, refusal.words());
+        if refusal.why == Why::Taken {
+            // The reference has a booking: the purchase is not refused for good.
+            self.search = Search::Holder(rejected);
+            return self.ask(Request::Lookup { reference: self.ticket.reference(self.update.status.attempt) });
+        }
+        self.refuse_purchase();
         match refusal.why {
             Why::NoSeats => {
                 self.update.status.phase = Phase::Pending;
@@ -110,10 +115,6 @@ impl Course<'_> {
                 self.rest(Wait::Seats);
             }
             Why::Closed => self.settle(Phase::Cancelled, rejected),
-            Why::Taken => {
-                self.search = Search::Holder(rejected);
-                self.ask(Request::Lookup { reference: self.ticket.reference(self.update.status.attempt) });
-            }
             _ => self.settle(Phase::Rejected, rejected),
         }
     }

@@ -186,3 +186,23 @@ fn purchase_whose_reference_has_a_booking_of_another_trip_finds_that_booking() {
         assert_eq!(Course::of(&lags.stored(&seed), SoFar::default()).step(), lags.steps[0]);
     }
 }
+
+/// The same for the purchase that replaces a lost booking, while the data of the provider lags: the purchase is not refused, so a
+/// later poll finds the booking although the annotation names the lost one.
+#[test]
+fn purchase_whose_reference_has_a_booking_is_not_refused() {
+    let reference = format!("{}.1", samples::UID);
+    let waiting = samples::with(&json!({"status": {"attempt": 1, "reference": reference.clone()}}));
+    let lags = poll(&waiting, [refused(Why::Taken), refused(Why::Missing)]).stored(&waiting);
+    let named = patched(&lags, &json!({"metadata": {"annotations": {BOOKING_ID: "BK-1"}}}));
+    let answers = [
+        Outcome::Booking(booking(State::Cancelled)),
+        closed("BK-1"),
+        refused(Why::Taken),
+        standing(State::Confirmed, "BK-2"),
+        Outcome::Booking(Booking { reference, ..second(State::Confirmed) }),
+    ];
+    let found = poll(&named, answers);
+    assert_eq!(found.ops(), ["get", "cancel", "create", "lookup", "get"]);
+    assert_eq!(found.said(), "Booked True/Booked True/UpToDate");
+}
