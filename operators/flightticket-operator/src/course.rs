@@ -130,9 +130,10 @@ impl<'a> Course<'a> {
         }
         if ticket.observes() {
             course.observe();
-            return course;
+        } else {
+            course.update.status.settled = course.is_retry.then(|| status::RETRY.to_owned());
+            course.begin();
         }
-        course.begin();
         course
     }
 
@@ -244,6 +245,8 @@ impl<'a> Course<'a> {
     }
 
     fn book(&mut self) {
+        self.is_retry = false; // this is the retry
+        self.update.status.settled = None;
         self.update.status.purchase_refused = false; // until the answer, the outcome is unknown
         let order = self.ticket.order(self.update.status.attempt);
         self.ask(Request::Book(order));

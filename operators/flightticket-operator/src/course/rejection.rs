@@ -92,7 +92,6 @@ impl Course<'_> {
 
     /// Forgets a booking of the ticket that has ended, and books under a reference that is free.
     pub(super) fn forget_and_book(&mut self) {
-        self.is_retry = false;
         // Only the write that records an adopted booking removes the request to adopt.
         self.write(Claim { id: None, ..self.claim.clone() });
         self.forget();

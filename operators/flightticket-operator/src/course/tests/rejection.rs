@@ -206,3 +206,38 @@ fn purchase_whose_reference_has_a_booking_is_not_refused() {
     assert_eq!(found.ops(), ["get", "cancel", "create", "lookup", "get"]);
     assert_eq!(found.said(), "Booked True/Booked True/UpToDate");
 }
+
+#[test]
+fn failed_request_does_not_lose_the_retry_of_a_rejected_booking() {
+    let ticket = ticket();
+    let retried = patched(&ticket, &json!({"metadata": {"annotations": {RETRY: "1"}}}));
+    for failure in [unknown(), refused(Why::Credentials), refused(Why::Forbidden), refused(Why::Missing)] {
+        let failed = poll(&retried, [failure.clone()]);
+        assert!(!failed.update.external().stalled, "{failure:?}");
+        let failed = failed.stored(&retried);
+        assert_eq!(poll(&failed, [rejected(), confirmed()]).ops(), ["get", "create"], "{failure:?}");
+        let adopting = patched(&failed, &json!({"metadata": {"annotations": {BOOKING_ID: "BK-2", ADOPT: "true"}}}));
+        assert_eq!(poll(&adopting, [rejected(), refused(Why::Missing)]).ops(), ["get", "get"], "{failure:?}");
+        // The user takes the retry back. The answer that was final is not so any more.
+        let back = FlightTicket { metadata: ticket.metadata.clone(), ..failed };
+        assert_eq!(Course::of(&back, SoFar::default()).step(), Step::Ask(Request::Get { id: "BK-1".to_owned() }));
+    }
+}
+
+#[test]
+fn retry_that_the_airline_rejects_at_once_is_the_only_one() {
+    let seed = samples::seed();
+    let refused = poll(&seed, [refused(Why::Invalid)]).stored(&seed);
+    for (ticket, answers, ops) in
+        [(refused, vec![rejected()], vec!["create"]), (ticket(), vec![rejected(), rejected()], vec!["get", "create"])]
+    {
+        let retried = patched(&ticket, &json!({"metadata": {"annotations": {RETRY: "1"}}}));
+        let again = poll(&retried, answers);
+        assert_eq!(
+            (again.ops(), again.said().as_str()),
+            (ops, "Rejected False/BookingRejected False/NotBooked for good")
+        );
+        let later = poll(&again.stored(&retried), [unknown()]);
+        assert_eq!(later.ops(), ["lookup"]);
+    }
+}
