@@ -222,15 +222,7 @@ impl<'a> Course<'a> {
                 self.ask(Request::Get { id });
             }
             (Request::Modify { .. }, Outcome::Refused(refusal)) => self.not_modified(&refusal),
-            (Request::Adopt { .. }, Outcome::Refused(refusal)) => {
-                // The provider's words may name the other object.
-                let message = format!(
-                    "Booking {} cannot be taken over: the provider answers {}",
-                    self.shown_id(),
-                    refusal.name()
-                );
-                self.settle(Phase::Rejected, held(message));
-            }
+            (Request::Adopt { .. }, Outcome::Refused(refusal)) => self.not_adopted(&refusal),
             (request, _) => self.misunderstood(&request),
         }
     }
@@ -406,6 +398,12 @@ impl<'a> Course<'a> {
             format!("belongs to another FlightTicket; set annotation {ADOPT}=true to take it over")
         };
         self.settle(Phase::Rejected, held(format!("Booking {} {why}", booking.id)));
+    }
+
+    fn not_adopted(&mut self, refusal: &Refusal) {
+        // The provider's words may name the other object.
+        let words = format!("cannot be taken over: the provider answers {}", refusal.name());
+        self.settle(Phase::Rejected, held(format!("Booking {} {words}", self.shown_id())));
     }
 
     /// Notes the id of the booking on the object. A request to adopt is done, or no longer has an object.

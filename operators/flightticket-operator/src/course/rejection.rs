@@ -4,14 +4,14 @@
 //! request, and then the ticket has a booking that it does not know of. That is why polls go on after a rejection.
 
 use jiff::Timestamp;
-use manager::Finding;
+use manager::{Event, Finding};
 
 use super::{Course, Wait};
 use crate::{
     api::v1::Phase,
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
     status,
-    ticket::Claim,
+    ticket::{BOOKING_ID, Claim},
 };
 
 /// The reason of `Ready` if the airline has rejected the booking, or the provider refuses the purchase.
@@ -61,14 +61,19 @@ impl Course<'_> {
         }
     }
 
-    /// Handles a booking of the ticket that the airline has rejected.
+    /// Handles a booking of the ticket that the airline has rejected. The ticket then has the booking that its annotation names, or
+    /// buys another one at request of the user, unless the user asks to take one over.
     pub(super) fn rejected(&mut self, booking: &Booking, attempt: u32) {
         let names_another = self.claim.id.as_ref().is_some_and(|id| *id != booking.id);
-        if self.is_own && names_another && (self.is_retry || self.claim.adopts()) {
+        if self.is_own && names_another {
             self.follow_name();
-        } else if self.is_retry && !self.is_only_named {
+        } else if self.is_retry && !self.is_only_named && !self.claim.adopts() {
             self.forget_and_book();
         } else {
+            if self.is_own && self.claim.adopts() {
+                let message = format!("{BOOKING_ID} names no other booking to take over");
+                self.events.push(Event::warning("AdoptionRefused", message));
+            }
             self.record(booking, attempt);
             let message = booking.message.as_deref().unwrap_or("the airline refused");
             let ready = status::no(REJECTED, format!("REJECTED: {message}"));

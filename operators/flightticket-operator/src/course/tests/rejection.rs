@@ -100,13 +100,38 @@ fn rejected_ticket_that_names_an_ended_booking_buys_none() {
     kept(&named(&after_first, "BK-2"), vec![rejected(), Outcome::Booking(second(State::Cancelled))], replaced);
 }
 
-/// The user asks to adopt before naming a booking. The purchase removes the name of the rejected booking, and nothing else.
+/// The user asks to adopt before naming a booking. That is no request to buy one.
 #[test]
-fn purchase_after_a_rejection_keeps_the_request_to_adopt_until_there_is_a_booking() {
+fn rejected_ticket_that_asks_to_adopt_without_a_name_buys_none() {
     let asking = patched(&ticket(), &json!({"metadata": {"annotations": {ADOPT: "true"}}}));
-    let unanswered = poll(&asking, [rejected(), unknown()]);
-    assert_eq!(unanswered.ops(), ["get", "create"]);
-    assert_eq!(notes(&unanswered), [&Claim { id: None, adopt: Some("true".to_owned()) }]);
+    let told = poll(&asking, [rejected()]);
+    assert_eq!(
+        (told.ops(), told.said().as_str()),
+        (vec!["get"], "Rejected False/BookingRejected False/NotBooked for good")
+    );
+    assert_eq!(notes(&told), [&Claim { id: Some("BK-1".to_owned()), adopt: None }]);
+    let words = "flights.com/booking-id names no other booking to take over";
+    assert_eq!(told.events, [Event::warning("AdoptionRefused", words)]);
+    let later =
+        patched(&told.stored(&asking), &json!({"metadata": {"annotations": {BOOKING_ID: "BK-2", ADOPT: "true"}}}));
+    let theirs = Outcome::Booking(Booking { reference: "other".to_owned(), ..second(State::Confirmed) });
+    let adopted = poll(&later, [rejected(), theirs, Outcome::Booking(second(State::Confirmed))]);
+    assert_eq!((adopted.ops(), adopted.events.len()), (vec!["get", "get", "adopt"], 1));
+}
+
+/// The airline rejects the booking while the annotation names another one, or the ticket was paused when its user named that.
+#[test]
+fn rejected_ticket_keeps_the_name_of_another_booking() {
+    let only_named = json!({"metadata": {"annotations": {BOOKING_ID: "BK-2"}}});
+    let seed = samples::seed();
+    let pending = poll(&seed, [Outcome::Booking(booking(State::Pending))]).stored(&seed);
+    let resumed = patched(&ticket(), &json!({"status": {"conditions": []}}));
+    for ticket in [pending, resumed] {
+        let theirs = Outcome::Booking(Booking { reference: "other".to_owned(), ..second(State::Confirmed) });
+        let held = poll(&patched(&ticket, &only_named), [rejected(), theirs]);
+        assert_eq!((held.ops(), notes(&held)), (vec!["get", "get"], vec![]));
+        assert_eq!(held.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
+    }
 }
 
 /// A named booking that does not exist leads to no purchase, and to no endless search.
