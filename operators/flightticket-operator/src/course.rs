@@ -42,6 +42,8 @@ pub enum Step {
 pub enum Wait {
     /// At the usual interval: nothing is left to do.
     Poll,
+    /// The same, but not before this time, which the provider has named.
+    PollNotBefore(Duration),
     /// Soon: the provider has not confirmed the booking yet.
     Unconfirmed,
     /// Later: seats may become free.

@@ -82,14 +82,20 @@ impl Polling {
             Wait::Missing => Action::After(MISSING),
             // As long as it has lasted: each wait is twice the one before.
             Wait::Unconfirmed => Action::After((unconfirmed + CONFIRMATION[0]).min(CONFIRMATION[1])),
-            // Spread only to later: never before the time that the provider has named, and not all tickets at the same time.
-            Wait::Trouble(Some(named)) => {
-                let pause = named.mul_f64(1.0 + 0.1 * random);
-                self.counts(ticket, |counts| counts.pause = Some(Instant::now() + pause));
-                Action::After(pause)
+            Wait::PollNotBefore(named) => {
+                Action::After(spread(self.interval, 0.1).max(self.pause_for(ticket, named, random)))
             }
+            Wait::Trouble(Some(named)) => Action::After(self.pause_for(ticket, named, random)),
             Wait::Trouble(None) => Action::Retry(TROUBLE),
         }
+    }
+
+    /// Lets the ticket send no request before the time that the provider has named, and returns for how long. Spread only to later,
+    /// so that not all tickets send one at the same time.
+    fn pause_for(&self, ticket: &FlightTicket, named: Duration, random: f64) -> Duration {
+        let pause = named.mul_f64(1.0 + 0.1 * random);
+        self.counts(ticket, |counts| counts.pause = Some(Instant::now() + pause));
+        pause
     }
 
     /// Returns how long the ticket must not send a request yet, because the provider has named a time.
@@ -141,7 +147,9 @@ impl Counts {
             Wait::Trouble(_) => (self.failures.saturating_add(1), self.unconfirmed, self.missing),
             Wait::Unconfirmed => (0, since(self.unconfirmed), None),
             Wait::Missing => (0, None, since(self.missing)),
-            Wait::Poll | Wait::Seats | Wait::Credentials | Wait::Forbidden | Wait::Change => (0, None, None),
+            Wait::Poll | Wait::PollNotBefore(_) | Wait::Seats | Wait::Credentials | Wait::Forbidden | Wait::Change => {
+                (0, None, None)
+            }
         };
         self.unconfirmed.map(|since| now - since).unwrap_or_default()
     }

@@ -53,8 +53,8 @@ impl Course<'_> {
                 self.search = Search::Nothing;
                 self.found(&booking, now);
             }
-            Outcome::Unknown(Unknown { retry_after: Some(pause), .. }) => self.rest(Wait::Trouble(Some(pause))),
             // There is no hurry, so an outage leads to no repetitions.
+            Outcome::Unknown(Unknown { retry_after: Some(pause), .. }) => self.rest(Wait::PollNotBefore(pause)),
             Outcome::Standing(_) | Outcome::Booking(_) | Outcome::Refused(_) | Outcome::Unknown(_) => {
                 self.rest(Wait::Poll);
             }

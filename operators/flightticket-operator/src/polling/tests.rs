@@ -17,6 +17,8 @@ fn waits_have_jitter() {
         (Wait::Credentials, 15.0, 15.0),
         (Wait::Missing, 5.0, 5.0),
         (Wait::Trouble(Some(Duration::from_secs(7))), 7.0, 7.7),
+        (Wait::PollNotBefore(Duration::from_secs(7)), 270.0, 330.0),
+        (Wait::PollNotBefore(Duration::from_hours(1)), 3_600.0, 3_960.0),
     ] {
         let (low, high) = (seconds(wait, 0.0), seconds(wait, 1.0));
         assert!((low - least).abs() < 1e-6 && (high - most).abs() < 1e-6, "{wait:?}: {low} {high}");
@@ -39,6 +41,17 @@ async fn provider_names_the_time_or_the_queue_backs_off() {
     assert_eq!(tickets.rest(&ticket, Wait::Change, 0.5), Action::Done);
     assert_eq!(tickets.so_far(&ticket), SoFar::default());
     assert_eq!(tickets.tickets.lock().len(), 0, "a booked ticket takes no memory, also after failures and pauses");
+}
+
+/// Without a hurry, the time that the provider names only delays the next poll, and no failure counts.
+#[tokio::test(start_paused = true)]
+async fn usual_poll_waits_for_the_time_that_the_provider_names() {
+    let (tickets, ticket) = (Polling::every(INTERVAL), samples::seed());
+    let named = Duration::from_secs(7);
+    assert_eq!(tickets.rest(&ticket, Wait::PollNotBefore(named), 0.5), Action::After(INTERVAL));
+    assert_eq!(tickets.so_far(&ticket), SoFar::default());
+    assert_eq!(tickets.rest(&ticket, Wait::PollNotBefore(named), 0.0), Action::After(INTERVAL.mul_f64(0.9)));
+    assert_eq!(tickets.pause(&ticket), Some(named), "also if a change wakes the ticket earlier");
 }
 
 #[test]

@@ -157,12 +157,15 @@ fn rejected_ticket_finds_a_booking_that_a_late_request_has_made() {
     assert_eq!(notes(&found), [&Claim { id: Some("BK-2".to_owned()), adopt: None }]);
 
     // Any other answer leaves the status as it is.
+    let (why, words) = ("the answer is 503".to_owned(), String::new());
+    let busy = Outcome::Unknown(Unknown { why, words, retry_after: Some(Duration::from_secs(1)), answered: false });
     for (answers, wait) in [
         (vec![standing(State::Rejected, "BK-1")], Wait::Poll),
         (vec![standing(State::Cancelled, "BK-2")], Wait::Poll),
         (vec![refused(Why::Missing)], Wait::Poll),
         (vec![refused(Why::Credentials)], Wait::Poll),
         (vec![unknown()], Wait::Poll),
+        (vec![busy], Wait::PollNotBefore(Duration::from_secs(1))),
         (vec![standing(State::Pending, "BK-2"), refused(Why::Missing)], Wait::Poll),
         (vec![standing(State::Pending, "BK-2"), of_another(State::Confirmed, Some("default"))], Wait::Poll),
     ] {
