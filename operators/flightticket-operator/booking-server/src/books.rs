@@ -41,9 +41,11 @@ impl Books<'_> {
         self.one(&sql, reference.as_str())
     }
 
-    /// The latest booking under the reference, in any state.
+    /// The latest booking under the reference, but a rejected one only if there is no other: it may be later than one that the
+    /// reference has got by an adoption.
     pub(crate) fn latest(self, reference: &Reference) -> Result<Option<Booking>> {
-        self.one(&format!("{BOOKING} WHERE reference = ?1 ORDER BY seq DESC LIMIT 1"), reference.as_str())
+        let sql = format!("{BOOKING} WHERE reference = ?1 ORDER BY state = 'REJECTED', seq DESC LIMIT 1");
+        self.one(&sql, reference.as_str())
     }
 
     pub(crate) fn booking(self, id: &str) -> Result<Option<Booking>> {

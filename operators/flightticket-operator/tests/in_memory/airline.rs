@@ -180,13 +180,14 @@ impl Books {
             }
             (_, ["v1", "references", name]) => {
                 let reference = Reference::parse(name).expect("a reference");
-                let (is_buried, current) = (self.buried.contains(&reference), self.current(&reference));
+                let is_buried = self.buried.contains(&reference);
                 let standing = if method == Method::DELETE {
+                    let current = self.current(&reference);
                     let decided = ledger::cancel_reference(&reference, is_buried, current, now)?;
                     self.apply(decided.changes);
                     decided.answer
                 } else {
-                    ledger::standing(&reference, is_buried, current.as_ref())?
+                    ledger::standing(&reference, is_buried, self.latest(&reference).as_ref())?
                 };
                 let body = json!({"reference": name, "state": standing.state.name(), "bookingId": standing.booking});
                 Ok(answer(StatusCode::OK, &body))
@@ -233,6 +234,12 @@ impl Books {
     fn current(&self, reference: &Reference) -> Option<Booking> {
         let has_it = |booking: &&Booking| booking.order.reference == *reference && booking.state != State::Rejected;
         self.bookings.iter().rev().find(has_it).cloned()
+    }
+
+    /// The booking that a lookup shows: a rejected one only if there is no other.
+    fn latest(&self, reference: &Reference) -> Option<Booking> {
+        let has_had_it = |booking: &&Booking| booking.order.reference == *reference;
+        self.current(reference).or_else(|| self.bookings.iter().rev().find(has_had_it).cloned())
     }
 
     fn free(&self, route: &RouteKey) -> Vec<Seat> {

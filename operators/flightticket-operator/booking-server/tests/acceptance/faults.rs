@@ -219,3 +219,24 @@ async fn a_moved_booking_has_the_contact_of_its_new_reference() {
     let unknown = served.api.must(Ask::book("unnamed", "Paris", 1)).await;
     assert_eq!(unknown.json()["contact"], json!(null), "a booking without a contact");
 }
+
+/// An adopted booking may be older than the rejected one whose reference it has got.
+#[tokio::test]
+async fn reference_of_a_rejected_booking_shows_an_older_one_that_was_adopted() {
+    let served = Served::with(|options| options.confirm_delay = Duration::from_hours(1)).await;
+    let old = served.api.must(Ask::book("old", "Paris", 1)).await.text("id");
+    let standing = async || {
+        let standing = served.api.get("/v1/references/r").await;
+        (standing.text("state"), standing.text("bookingId"))
+    };
+    let mut rejected = String::new();
+    for _ in 0..2 {
+        rejected = served.api.must(Ask::book("r", "Rome", 1)).await.text("id");
+        served.airline("reject", &rejected).await;
+    }
+    assert_eq!(standing().await, ("REJECTED".to_owned(), rejected), "the latest one");
+    let adopt = json!({"reference": "r", "expect": "old"});
+    served.api.must(Ask::new("PUT", format!("/v1/bookings/{old}/reference")).json(&adopt)).await;
+    assert_eq!(standing().await, ("PENDING".to_owned(), old));
+    served.audit();
+}
