@@ -257,12 +257,16 @@ impl<'a> Course<'a> {
 
     /// The same, with this wait for the next poll.
     fn settle_until(&mut self, phase: Phase, ready: Finding, wait: Wait) {
+        self.conclude(phase, ready);
+        self.rest(wait);
+    }
+
+    /// Stores a final answer.
+    fn conclude(&mut self, phase: Phase, ready: Finding) {
         let status = &mut self.update.status;
         status.phase = phase;
         status.settled = Some(self.ticket.demand(&self.claim, self.is_own));
-        self.update.ready = Some(ready);
-        self.update.synced = Some(status::not_booked());
-        self.rest(wait);
+        (self.update.ready, self.update.synced) = (Some(ready), Some(status::not_booked()));
     }
 
     fn trouble(&mut self, request: &Request, unknown: &Unknown) {
@@ -400,12 +404,6 @@ impl<'a> Course<'a> {
             format!("belongs to another FlightTicket; set annotation {ADOPT}=true to take it over")
         };
         self.settle(Phase::Rejected, held(format!("Booking {} {why}", booking.id)));
-    }
-
-    fn not_adopted(&mut self, refusal: &Refusal) {
-        // The provider's words may name the other object.
-        let words = format!("cannot be taken over: the provider answers {}", refusal.name());
-        self.settle(Phase::Rejected, held(format!("Booking {} {words}", self.shown_id())));
     }
 
     /// Notes the id of the booking on the object. A request to adopt is done, or no longer has an object.

@@ -274,7 +274,7 @@ pub fn cancel_reference(
     Ok(Decision { answer: Standing { reference: reference.clone(), state: State::Cancelled, booking }, changes })
 }
 
-/// Returns the state of a reference. `latest` is the latest booking under it, in any state.
+/// Returns the state of a reference. `latest` is the booking that has it, or else the latest rejected one under it.
 pub fn standing(reference: &Reference, is_buried: bool, latest: Option<&Booking>) -> Result<Standing, Problem> {
     let state = match latest {
         _ if is_buried => State::Cancelled,

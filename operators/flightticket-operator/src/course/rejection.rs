@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use manager::{Event, Finding};
 
-use super::{Course, Wait};
+use super::{Course, Wait, held};
 use crate::{
     api::v1::Phase,
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
@@ -22,7 +22,7 @@ const REJECTED: &str = "BookingRejected";
 pub(super) enum Search {
     #[default]
     Nothing,
-    /// A booking beside the rejected one.
+    /// A booking beside the rejected one, or beside the one that the ticket cannot take over.
     Another,
     /// The booking because of which the provider refuses the purchase, for this reason.
     Holder(Finding),
@@ -33,14 +33,31 @@ impl Course<'_> {
     pub(super) fn stay_settled(&mut self) {
         let is_rejected = self.update.ready.as_ref().is_some_and(|ready| ready.reason == REJECTED);
         if is_rejected && self.ticket.own_booking().is_some() && !self.ticket.observes() {
-            self.search = Search::Another;
-            self.ask(Request::Lookup { reference: self.ticket.reference(self.update.status.attempt) });
+            self.look_again();
         } else {
             self.rest(Wait::Change);
         }
     }
 
-    /// Handles what the provider answers about the reference of a rejected booking. A valid booking is the ticket's own.
+    /// Looks for a booking under the ticket's reference. If there is no valid one, the status stays as it is.
+    fn look_again(&mut self) {
+        self.search = Search::Another;
+        self.ask(Request::Lookup { reference: self.ticket.reference(self.update.status.attempt) });
+    }
+
+    /// Handles a booking of another object that the provider does not give to the ticket.
+    pub(super) fn not_adopted(&mut self, refusal: &Refusal) {
+        // The provider's words may name the other object.
+        let words = format!("cannot be taken over: the provider answers {}", refusal.name());
+        self.conclude(Phase::Rejected, held(format!("Booking {} {words}", self.shown_id())));
+        if refusal.why == Why::Taken {
+            self.look_again(); // the ticket may have a booking that it does not know of
+        } else {
+            self.rest(Wait::Change);
+        }
+    }
+
+    /// Handles what the provider answers about this reference. A valid booking is the ticket's own.
     pub(super) fn looked_again(&mut self, outcome: Outcome, now: Timestamp) {
         let is_valid = |state: &State| !matches!(state, State::Rejected | State::Cancelled);
         match outcome {

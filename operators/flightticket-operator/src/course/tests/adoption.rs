@@ -66,7 +66,11 @@ fn booking_of_another_namespace_is_not_adopted() {
 #[test]
 fn refused_adoption_shows_only_the_code_of_the_provider() {
     for why in [Why::Taken, Why::Fixed, Why::Invalid] {
-        let taken = poll(&adopting(), [of_another(State::Confirmed, Some("default")), refused(why)]);
+        // A lookup finds nothing under the ticket's reference, which is closed.
+        let lookup =
+            (why == Why::Taken).then(|| Outcome::Standing(Standing { state: State::Cancelled, booking_id: None }));
+        let answers = [of_another(State::Confirmed, Some("default")), refused(why)];
+        let taken = poll(&adopting(), answers.into_iter().chain(lookup));
         assert_eq!(taken.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
         let words = "Booking BK-1 cannot be taken over: the provider answers CODE";
         assert_eq!(taken.update.external().ready.message, words);

@@ -175,6 +175,29 @@ fn rejected_ticket_finds_a_booking_that_a_late_request_has_made() {
     }
 }
 
+/// The user names another booking meanwhile, which cannot get a reference that has one.
+#[test]
+fn ticket_that_cannot_take_over_a_booking_finds_the_one_that_a_late_request_has_made() {
+    let named = json!({"metadata": {"annotations": {BOOKING_ID: "BK-9", ADOPT: "true"}}});
+    let asking = patched(&ticket(), &named);
+    let refused_adoption = || {
+        let theirs = Booking { id: "BK-9".to_owned(), reference: "other".to_owned(), ..booking(State::Confirmed) };
+        vec![rejected(), Outcome::Booking(theirs), refused(Why::Taken)]
+    };
+    let late = [standing(State::Confirmed, "BK-2"), Outcome::Booking(second(State::Confirmed))];
+    let found = poll(&asking, refused_adoption().into_iter().chain(late));
+    assert_eq!(found.ops(), ["get", "get", "adopt", "lookup", "get"]);
+    assert_eq!(found.said(), "Booked True/Booked True/UpToDate");
+    assert_eq!(found.reasons(), ["AdoptionRefused", "Booked"]);
+    for answer in
+        [standing(State::Cancelled, "BK-2"), standing(State::Rejected, "BK-1"), refused(Why::Missing), unknown()]
+    {
+        let held = poll(&asking, refused_adoption().into_iter().chain([answer.clone()]));
+        assert_eq!(held.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good", "{answer:?}");
+        assert_eq!(poll(&held.stored(&asking), []).wait(), Wait::Change, "{answer:?}");
+    }
+}
+
 /// A ticket that only observes looks there too, unless a user names the rejected booking.
 #[test]
 fn observed_rejected_booking_gives_way_to_a_later_one() {
