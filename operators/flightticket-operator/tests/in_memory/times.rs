@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use booking_server::ledger::Airline as Act;
+use jiff::SignedDuration;
 use serde_json::json;
 
 use crate::office::Office;
@@ -128,4 +129,24 @@ async fn t14_settled_booking_causes_one_request_per_poll() {
     // Polls are 4.5 to 5.5 minutes apart.
     let polls = office.airline.requests() - asked;
     assert!((10..=13).contains(&polls), "{polls} requests");
+}
+
+/// The look for a late booking has no hurry, also if the provider names a short time in each answer.
+#[tokio::test(start_paused = true)]
+async fn ticket_of_a_rejected_booking_keeps_to_the_poll_interval_while_the_provider_fails() {
+    let mut office = Office::new();
+    office.airline.books().confirm_delay = SignedDuration::from_hours(100);
+    office.start();
+    office.apply("ours", json!({})).await;
+    office.pass(Duration::from_secs(10)).await;
+    office.airline.act(Act::Reject, &id(&office));
+    office.pass(Duration::from_mins(2)).await;
+    let rejected = "Rejected False/BookingRejected False/NotBooked";
+    assert_eq!(office.said("ours"), rejected);
+    office.airline.books().status = Some((503, Some(1)));
+    let asked = office.airline.requests();
+    office.pass(HOUR).await;
+    let polls = office.airline.requests() - asked;
+    assert!((10..=13).contains(&polls), "{polls} requests");
+    assert_eq!(office.said("ours"), rejected);
 }
