@@ -389,7 +389,7 @@ mod tests {
         };
         let shows = |id: &str| json!({"bookingId": id});
         let (stores, refused) = (json!({"attempt": 1}), json!({"attempt": 1, "purchaseRefused": true}));
-        // Who writes the ticket, which is the first booking, and whether the operator may buy the third one after the last write.
+        // What the ticket names, its writes (true: by the operator), and whether the operator may buy after the last one.
         let cases: [(&str, &[(bool, Change)], bool); 10] = [
             ("its own", &[(true, ticket(Some("BK-0"), shows("BK-0")))], true),
             ("an unknown one", &[(true, ticket(Some("BK-9"), shows("BK-0")))], false),
