@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Pod, Service},
+};
 use kube::ResourceExt;
 use manager::{Action, Context, Error, FieldError, Report};
 use workloads::SecurityPolicy;
@@ -40,6 +43,7 @@ pub(crate) async fn reconcile(hello: Arc<HelloApp>, ctx: Context<HelloApp, Secur
         deployment: deployment.as_deref(),
         is_applied: deployment.as_deref().is_none_or(|it| ctx.is_in_sync::<Deployment>(it)),
         service: service.as_deref(),
+        is_service_applied: service.as_deref().is_none_or(|it| ctx.is_in_sync::<Service>(it)),
         pods: &pods,
     };
     let report = status::of(&hello, observed, security, ctx.now());

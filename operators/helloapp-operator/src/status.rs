@@ -11,7 +11,7 @@ use workloads::{
 
 use crate::{
     HelloApp,
-    api::v1::{HelloAppStatus, RolledBack},
+    api::v1::{HelloAppStatus, Rollback, RolledBack},
     desired::{self, CONTAINER},
     rollback::{self, GivenUp},
 };
@@ -44,6 +44,9 @@ pub struct Observed<'a> {
     pub is_applied: bool,
     /// Its Service, if it exists.
     pub service: Option<&'a Live<ServiceView>>,
+    /// Whether the Service has the port that the operator wants now. The API server may have refused it: then the Service still has
+    /// the port of the stored address.
+    pub is_service_applied: bool,
     /// Its pods.
     pub pods: &'a [Arc<Live<PodView>>],
 }
@@ -55,18 +58,21 @@ pub fn of(
     security: SecurityPolicy,
     now: Timestamp,
 ) -> Report<HelloAppStatus> {
-    let Observed { wanted, given_up, deployment, is_applied, service, pods } = observed;
+    let Observed { wanted, given_up, deployment, is_applied, service, is_service_applied, pods } = observed;
     let applied = Some(given_up.map_or(wanted, |it| &it.instead)).filter(|_| is_applied);
     let (Report { status, mut health }, is_stalled) = shown(hello, applied, deployment, pods, security, now);
     let worst = health.problems.iter().min_by_key(|it| it.kind.rank).map(|it| it.message.as_str());
-    let memory = if is_applied {
+    // Without rollbacks there is nothing to remember, whatever the Deployment has.
+    let memory = if is_applied || hello.spec.rollback() == Rollback::Never {
         rollback::remember(hello, wanted, given_up, deployment, is_stalled, worst, security)
     } else {
         rollback::Memory::stored(hello.status.as_ref())
     };
-    health.problems.extend(given_up.map(|it| rolled_back(&it.rolled_back)));
+    health.problems.extend(given_up.map(|it| rolled_back(&it.rolled_back, is_applied)));
+    let stored_url = || hello.status.as_ref()?.url.clone();
+    let url = || if is_service_applied { Some(desired::url(hello)) } else { stored_url() };
     let status = HelloAppStatus {
-        url: service.map(|_| desired::url(hello)),
+        url: service.and_then(|_| url()),
         last_available_template: memory.template,
         rolled_back: memory.rolled_back,
         ..status
@@ -142,11 +148,14 @@ fn shown(
     (Report { status, health }, rollout.stalled.is_some())
 }
 
-fn rolled_back(rolled_back: &RolledBack) -> Problem {
+/// `is_applied` tells whether the Deployment has the last available template. If it was not written, the pods may still run the
+/// release that the operator has given up.
+fn rolled_back(rolled_back: &RolledBack, is_applied: bool) -> Problem {
     let RolledBack { generation, because, .. } = rolled_back;
+    let (verb, but) = if is_applied { ("run", "") } else { ("should run", ", but the Deployment was not written") };
     let message = format!(
-        "the pods run the last available template, because the release of generation {generation} made no progress; change \
-         spec.image or another field of the pods to try again; the problem was: {because}"
+        "the pods {verb} the last available template, because the release of generation {generation} made no progress{but}; \
+         change spec.image or another field of the pods to try again; the problem was: {because}"
     );
     Problem::new(ROLLED_BACK, message)
 }

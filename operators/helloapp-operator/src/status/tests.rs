@@ -61,6 +61,17 @@ fn report_with_pods(
     service: Option<&Live<ServiceView>>,
     pods: &[Arc<Live<PodView>>],
 ) -> Report<HelloAppStatus> {
+    report_of_writes(hello, deployment, service, pods, [true, true])
+}
+
+/// The same, if these of the Deployment and the Service have what is wanted. The API server may have refused to change them.
+fn report_of_writes(
+    hello: &HelloApp,
+    deployment: &Live<DeploymentView>,
+    service: Option<&Live<ServiceView>>,
+    pods: &[Arc<Live<PodView>>],
+    [is_applied, is_service_applied]: [bool; 2],
+) -> Report<HelloAppStatus> {
     let security = SecurityPolicy::default();
     let wanted = desired::template(hello, security.profile(None).expect("a profile"));
     let given_up = rollback::given_up(hello, &wanted, security);
@@ -68,35 +79,46 @@ fn report_with_pods(
         wanted: &wanted,
         given_up: given_up.as_ref(),
         deployment: Some(deployment),
-        is_applied: true,
+        is_applied,
         service,
+        is_service_applied,
         pods,
     };
     of(hello, observed, security, NOW.parse().expect("a time"))
 }
 
+/// The pod template of an app with this spec, as the status stores it.
+fn stored_template(spec: &Value) -> String {
+    let template = desired::template(&samples::with_spec(spec), SecurityProfile::default());
+    serde_json::to_string(&template).expect("JSON")
+}
+
 /// The API server has refused the template of the spec: the pods still run an earlier one, and prove nothing about this one.
 #[test]
 fn template_that_was_not_applied_is_neither_remembered_nor_given_up() {
-    let security = SecurityPolicy::default();
-    let template = |hello: &HelloApp| desired::template(hello, security.profile(None).expect("a profile"));
     let spec = |image: &str| json!({"image": image, "size": 3, "rollback": "OnStall"});
-    let earlier = serde_json::to_string(&template(&app(&spec("app:2"), &json!({})))).expect("JSON");
-    let hello = app(&spec("app:3"), &json!({"lastAvailableTemplate": earlier}));
-    let wanted = template(&hello);
+    let hello = app(&spec("app:3"), &json!({"lastAvailableTemplate": stored_template(&spec("app:2"))}));
     for (counts, reason) in [([3; 4], COMPLETE), ([4, 1, 3, 3], "ProgressDeadlineExceeded")] {
         let live = deployment(counts, reason);
-        let told = |is_applied: bool| {
-            let deployment = Some(&live);
-            let observed =
-                Observed { wanted: &wanted, given_up: None, deployment, is_applied, service: None, pods: &[] };
-            of(&hello, observed, security, NOW.parse().expect("a time")).status
-        };
+        let told = |is_applied: bool| report_of_writes(&hello, &live, None, &[], [is_applied, true]).status;
         let memory = |status: &HelloAppStatus| rollback::Memory::stored(Some(status));
         let status = told(false);
         assert_eq!(status.replicas, counts[0], "the status shows the pods that are there");
         assert_eq!(memory(&status), memory(hello.status.as_ref().expect("a status")), "{reason}");
         assert_ne!(memory(&told(true)), memory(&status), "{reason}: a Deployment that has the template decides");
+    }
+}
+
+/// A later `OnStall` must not restore what was good before.
+#[test]
+fn disabled_rollback_forgets_also_if_the_deployment_was_not_written() {
+    let rolled_back = json!({"generation": 1, "templateHash": "abc", "because": "it crashed"});
+    let stored = json!({"lastAvailableTemplate": "{}", "rolledBack": rolled_back});
+    let hello = app(&json!({"image": "app:3", "size": 3, "rollback": "Never"}), &stored);
+    let live = deployment([3; 4], COMPLETE);
+    for is_applied in [true, false] {
+        let status = report_of_writes(&hello, &live, None, &[], [is_applied, true]).status;
+        assert_eq!(rollback::Memory::stored(Some(&status)), rollback::Memory::default(), "{is_applied}");
     }
 }
 
@@ -146,6 +168,18 @@ fn paused_app_shows_the_present_counts_and_remembers_the_rest() {
     };
     assert_eq!(told.status, expected);
     assert_eq!(told.health.available.map(|it| it.reason), Some("NoReadyReplicas"));
+}
+
+/// The API server has refused the new port: the Service still has the former one.
+#[test]
+fn url_has_the_port_of_the_service() {
+    let (former, wanted) = ("http://helloapp-sample.test.svc:80", "http://helloapp-sample.test.svc:9090");
+    let hello = app(&json!({"image": "app:2", "port": 8080, "service": {"port": 9090}}), &json!({"url": former}));
+    let (live, service) = (deployment([1; 4], COMPLETE), live(&json!({})));
+    for (is_applied, expected) in [(true, wanted), (false, former)] {
+        let status = report_of_writes(&hello, &live, Some(&service), &[], [true, is_applied]).status;
+        assert_eq!(status.url.as_deref(), Some(expected), "{is_applied}");
+    }
 }
 
 #[test]
@@ -286,4 +320,27 @@ fn stall_is_reported_before_the_rollback() {
         "the pods run the last available template, because the release of generation 1 made no progress; change spec.image \
          or another field of the pods to try again; the problem was: Rollout made no progress for 60s: stuck"
     );
+}
+
+/// The API server has refused the last available template: the pods still run the bad release.
+#[test]
+fn rollback_that_was_not_written_is_not_called_done() {
+    let spec = |image: &str| json!({"image": image, "size": 3, "rollback": "OnStall"});
+    let stalled = deployment([4, 1, 3, 3], "ProgressDeadlineExceeded");
+    let good = stored_template(&spec("app:1"));
+    let first = report(&app(&spec("app:2"), &json!({"lastAvailableTemplate": good})), &stalled, None);
+    let rolled_back = first.status.rolled_back.expect("given up");
+
+    let hello = app(&spec("app:2"), &json!({"lastAvailableTemplate": good, "rolledBack": rolled_back}));
+    let then = report_of_writes(&hello, &stalled, None, &[], [false, true]);
+    let told: Vec<_> = then.health.problems.iter().filter(|it| it.kind == ROLLED_BACK).map(|it| &*it.message).collect();
+    assert_eq!(
+        told,
+        [
+            "the pods should run the last available template, because the release of generation 1 made no progress, but the \
+             Deployment was not written; change spec.image or another field of the pods to try again; the problem was: \
+             Rollout made no progress for 600s: stuck"
+        ]
+    );
+    assert_eq!(then.status.rolled_back, hello.status.and_then(|it| it.rolled_back), "the decision stays");
 }
