@@ -7,11 +7,11 @@ use crate::api::GadgetStatus;
 manager::standard_status!(GadgetStatus);
 
 /// Returns the status of an object. If the API server refuses the child, the runtime reports the reason beside it.
-pub fn of(has_child: bool) -> Report<GadgetStatus> {
-    let ready = if has_child {
+pub fn of(is_up_to_date: bool) -> Report<GadgetStatus> {
+    let ready = if is_up_to_date {
         Verdict::yes("Ready", "the ConfigMap is up to date")
     } else {
-        Verdict::no("NoConfigMap", "there is no ConfigMap")
+        Verdict::no("NotUpToDate", "the ConfigMap is missing or not up to date")
     };
     Report { status: GadgetStatus::default(), health: Health::of(ready) }
 }

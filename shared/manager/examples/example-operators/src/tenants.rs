@@ -112,10 +112,12 @@ async fn reconcile(tenant: Arc<Tenant>, ctx: Context<Tenant>) -> Result<Action, 
     for namespace in &bound {
         ctx.apply(Whole::from(binding(namespace, &name))).await?;
     }
-    let verdict = if own.is_some() {
-        Verdict::yes("Ready", format!("{} namespaces with {} pods each", namespaces.len(), tenant.spec.pods))
-    } else {
-        Verdict::no("NoNamespace", format!("namespace {name} is not there"))
+    let verdict = match &own {
+        Some(own) if ctx.is_in_sync::<Whole<Namespace>>(own) => {
+            Verdict::yes("Ready", format!("{} namespaces with {} pods each", namespaces.len(), tenant.spec.pods))
+        }
+        Some(_) => Verdict::no("NamespaceOutdated", format!("namespace {name} is not up to date")),
+        None => Verdict::no("NoNamespace", format!("namespace {name} is not there")),
     };
     ctx.apply_status(Health::of(verdict).into()).await?;
     Ok(Action::Done)

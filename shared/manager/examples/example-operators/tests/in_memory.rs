@@ -131,6 +131,25 @@ async fn quota_stays_while_a_write_of_its_namespace_is_refused() {
     assert_eq!(ready(&model, "tenants", "", "red"), "True Ready: 1 namespaces with 10 pods each");
 }
 
+/// A revert that has to wait is no problem in the status until the same field has been reverted three times.
+#[tokio::test(start_paused = true)]
+async fn tenant_is_not_ready_while_the_write_of_its_namespace_waits() {
+    let (model, _harness) = start(&Tenants);
+    put(&model, "Tenant", "", "red", json!({"pods": 10})).await;
+    let label = |namespace: &Value| namespace["metadata"]["labels"]["app.kubernetes.io/instance"].clone();
+    for expected in ["red", "red", "blue"] {
+        let mut namespace = model.object("namespaces", "", "red").expect("a namespace");
+        namespace["metadata"]["labels"]["app.kubernetes.io/instance"] = json!("blue");
+        model.put(namespace);
+        sleep(MOMENT / 5).await;
+        let namespace = model.object("namespaces", "", "red").expect("a namespace");
+        assert_eq!(label(&namespace), expected, "the third revert waits for a second");
+    }
+    assert_eq!(ready(&model, "tenants", "", "red"), "False NamespaceOutdated: namespace red is not up to date");
+    sleep(600 * MOMENT).await;
+    assert_eq!(ready(&model, "tenants", "", "red"), "True Ready: 1 namespaces with 10 pods each");
+}
+
 /// Adds a namespace to a tenant, or takes it out.
 async fn label(model: &Model, namespace: &str, tenant: Option<&str>) {
     let labels = tenant.map_or(json!({}), |tenant| json!({"examples.example.com/tenant": tenant}));
