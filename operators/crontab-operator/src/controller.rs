@@ -105,7 +105,13 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
     if is_stored {
         let surplus = history::surplus(&crontab.spec, &known.jobs, known.now);
         for job in surplus.iter().take(DELETED_AT_ONCE) {
-            delete(job, &ctx).await?;
+            if let Err(error) = delete(job, &ctx).await {
+                // The next run must not wait for the back-off of the deletions.
+                if let Some(next) = again.and_then(|wait| known.now.checked_add(wait).ok()) {
+                    ctx.requeue_at(next);
+                }
+                return Err(error);
+            }
         }
         if surplus.len() > DELETED_AT_ONCE {
             again = again.into_iter().chain([NEXT_DELETION]).min();

@@ -3,7 +3,7 @@
 use manager_testing::InMemory;
 use serde_json::json;
 
-use crate::kit::{MINUTE, begun, begun_with, created, finish, job, jobs, put, status, until};
+use crate::kit::{MINUTE, begun, begun_with, created, events, finish, job, jobs, put, status, until};
 
 /// Counts the operator's requests for Jobs with this verb.
 fn asked(memory: &InMemory, verb: &str) -> usize {
@@ -50,4 +50,25 @@ async fn refused_deletion_of_the_job_to_replace_is_reported_in_the_status() {
     let degraded = status["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == "Degraded");
     let told = degraded.map(|it| (it["status"].clone(), it["reason"].clone()));
     assert_eq!(told, Some((json!("True"), json!("ChildRejected"))), "{status}");
+}
+
+const FORBIDDEN: &str = r#"before delete jobs.batch -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"u cannot delete jobs in API group batch\",\"code\":403}""#;
+
+/// The history is not worth a request a minute, and runs do not wait for it.
+#[tokio::test(start_paused = true)]
+async fn forbidden_deletion_of_old_jobs_backs_off_and_delays_no_run() {
+    let spec = json!({"cronSpec": "0 * * * *", "successfulJobsHistoryLimit": 0});
+    let mut memory = begun("2026-11-20T10:59:30Z", &spec).await;
+    memory.start();
+    until(&mut memory, "2026-11-20T11:01:00Z").await;
+    memory.plan(&FORBIDDEN.parse().expect("a plan"));
+    finish(&memory).await;
+    until(&mut memory, "2026-11-20T11:30:00Z").await;
+    assert!(events(&memory, "FailedDelete") > 0);
+    let before = asked(&memory, "delete");
+    until(&mut memory, "2026-11-20T11:58:00Z").await;
+    let more = asked(&memory, "delete") - before;
+    assert!((3..=9).contains(&more), "once in five minutes: {more}");
+    until(&mut memory, "2026-11-20T12:00:05Z").await;
+    assert_eq!(created(&memory), ["2026-11-20T11:00:00Z", "2026-11-20T12:00:00Z"].map(job));
 }

@@ -44,8 +44,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// Deletes a child if it still has the uid of `child`, and this object is still its controller. The garbage collector deletes
     /// its dependents in the background.
     ///
-    /// Returns false if the API server refuses the deletion. The refusal is recorded, [`apply_status`](Context::apply_status) reports
-    /// it, and the child stays.
+    /// Returns false if the API server refuses the deletion. The refusal is recorded, an [`apply_status`](Context::apply_status) that
+    /// follows reports it, and the child stays.
     ///
     /// # Panics
     ///
@@ -92,9 +92,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let key = ObjectKey { namespace: child.namespace.clone(), name: child.name.clone() };
         let requests = self.requests::<C>();
         let removed = self.remove::<C>(&requests, &key, &child.uid, None).await;
-        let is_removed = removed.inspect_err(|error| {
-            self.record_refusal(error);
-        })?;
+        let is_removed = removed.inspect_err(|error| self.record_refusal(error))?;
         if is_removed {
             self.forget_contest(&requests, &key);
         }

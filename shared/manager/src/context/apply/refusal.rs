@@ -36,11 +36,21 @@ impl<K: Primary, S: Shared> Context<K, S> {
 
     /// Turns a refusal that only a user can mend into a problem of this object. Other errors stay errors.
     pub(in crate::context) fn report_refusal(&self, error: Error) -> Result<(), Error> {
-        if self.record_refusal(&error) { Ok(()) } else { Err(error) }
+        let Some((problem, again)) = Self::refusal(&error) else { return Err(error) };
+        self.refuse(problem, again);
+        Ok(())
     }
 
-    /// Records the error as a problem of this object if it is a refusal that only a user can mend. Returns whether it is one.
-    pub(super) fn record_refusal(&self, error: &Error) -> bool {
+    /// Records an error that the reconciler gets, too, as a problem of this object if only a user can mend it. The next attempt comes
+    /// with the back-off of an error, and no earlier.
+    pub(super) fn record_refusal(&self, error: &Error) {
+        if let Some((problem, _)) = Self::refusal(error) {
+            self.refuse(problem, Again::Backoff);
+        }
+    }
+
+    /// The problem that a refusal is which only a user can mend, and when to try again. `None` for other errors.
+    fn refusal(error: &Error) -> Option<(Problem, Again)> {
         let (kind, again) = match error.class() {
             Class::Rejected => (ProblemKind::CHILD_REJECTED, Again::Backoff),
             Class::Quota => (ProblemKind::QUOTA_EXCEEDED, Again::Backoff),
@@ -48,9 +58,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
             // The namespace of a namespaced object goes with the object. A cluster-scoped one stays, and nothing may wake it when
             // the namespace is gone.
             Class::NamespaceTerminating if !K::IS_NAMESPACED => (WAITING, Again::After(POLL_INTERVAL)),
-            _ => return false,
+            _ => return None,
         };
-        self.refuse(Problem::new(kind, error.chain()), again);
-        true
+        Some((Problem::new(kind, error.chain()), again))
     }
 }
