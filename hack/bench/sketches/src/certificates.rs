@@ -148,11 +148,17 @@ async fn reconcile(certificate: Arc<Certificate>, ctx: Context<Certificate>) -> 
         renewed.map_err(|error| Error::Other(error.into()))?
     };
     let end = Parsed::read(&pair.certificate).map_err(|error| Error::Other(error.into()))?.not_after;
-    ctx.apply(Whole::from(secret(&spec.secret_name, pair))).await?;
-    ctx.requeue_at(end.checked_sub(before).unwrap_or(end));
-    let health = Health::of(Verdict::yes("Ready", "the certificate is valid"));
-    let status = CertificateStatus { not_after: Some(end), ..CertificateStatus::default() };
-    ctx.apply_status(Report { status, health }).await?;
+    let child = ctx.apply(Whole::from(secret(&spec.secret_name, pair))).await?;
+    let (not_after, verdict) = if child.is_some_and(|it| ctx.is_in_sync::<Whole<Secret>>(&it)) {
+        ctx.requeue_at(end.checked_sub(before).unwrap_or(end));
+        (Some(end), Verdict::yes("Ready", "the certificate is valid"))
+    } else {
+        // The next reconcile may sign another pair. Until one is written, the status keeps the end of the last one.
+        let stored = certificate.status.as_ref().and_then(|status| status.not_after);
+        (stored, Verdict::no("NotWritten", "the Secret is not written"))
+    };
+    let status = CertificateStatus { not_after, ..CertificateStatus::default() };
+    ctx.apply_status(Report { status, health: Health::of(verdict) }).await?;
     Ok(Action::Done)
 }
 

@@ -142,14 +142,18 @@ async fn reconcile(cron_job: Arc<CronJob>, ctx: Context<CronJob>) -> Result<Acti
     };
     let active = active.iter().map(|job| job.name.to_string()).collect();
     let status = CronJobStatus { active, last_schedule_time: last, ..CronJobStatus::default() };
-    ctx.apply_status(Report { status, health: Health::of(verdict) }).await?;
     let limits = [spec.successful_jobs_history_limit, spec.failed_jobs_history_limit];
     for (mut jobs, limit) in [successful, failed].into_iter().zip(limits) {
         jobs.sort_by(|one, other| other.order().cmp(&one.order()));
         for job in jobs.iter().skip(limit.map_or(usize::MAX, usize::from)) {
-            ctx.delete::<Job>(job).await?;
+            // Once its Job is gone, only the status records a run.
+            if job.scheduled() <= stored {
+                ctx.delete::<Job>(job).await?;
+            }
         }
     }
+    // After the deletions, because the status also reports those that the API server refuses.
+    ctx.apply_status(Report { status, health: Health::of(verdict) }).await?;
     if let Some(next) = times.after(now).filter(|_| !spec.suspend) {
         ctx.requeue_at(next);
     }
