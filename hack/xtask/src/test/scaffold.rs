@@ -191,7 +191,7 @@ mod tests {
     use chart::{NAMESPACE, RELEASE};
     use serde_json::{Value, json};
 
-    use super::{Api, KIND, NAME, Names, OPERATOR, fs};
+    use super::{Api, KIND, NAME, Names, OPERATOR, PathBuf, fs};
     use crate::scaffold;
 
     /// What `make generate` of a project writes for one webhook.
@@ -219,12 +219,33 @@ mod tests {
         assert_eq!(*checks, ["make generate", "make test"]);
     }
 
-    #[test]
-    fn chart_serves_the_webhooks_of_the_code_unless_they_are_disabled() {
+    /// Writes the chart of a new project. Returns its folder, and the one that is deleted when it is dropped.
+    fn chart_of_a_project() -> (PathBuf, tempfile::TempDir) {
         let names = Names::new(Some(NAME), &Api::new(KIND, "shop.example.org")).unwrap();
         let folder = tempfile::tempdir().unwrap();
         scaffold::write(folder.path(), &names.project().unwrap()).unwrap();
-        let chart = folder.path().join("charts").join(OPERATOR);
+        (folder.path().join("charts").join(OPERATOR), folder)
+    }
+
+    /// A binding that has the same name in two releases is what keeps the second one out.
+    #[test]
+    fn binding_has_one_name_in_all_releases_that_would_run_the_operator_for_the_same_objects() {
+        let (chart, _folder) = chart_of_a_project();
+        let helm = Helm::of(Version::Four).unwrap();
+        for (namespaces, kind, scope) in
+            [(json!([]), "ClusterRoleBinding", "cluster"), (json!(["one"]), "RoleBinding", "namespace")]
+        {
+            let rendered = helm.template_of(&chart, &json!({"watchNamespaces": namespaces}), &[]).unwrap();
+            let binding = rendered.object(kind, &format!("{OPERATOR}.one-release-per-{scope}")).unwrap();
+            assert_eq!(binding["roleRef"]["name"], RELEASE, "the role is that of the release");
+            let own = rendered.object("ClusterRoleBinding", &format!("{RELEASE}-metrics"));
+            assert!(own.is_some(), "other permissions have bindings of their own in each release");
+        }
+    }
+
+    #[test]
+    fn chart_serves_the_webhooks_of_the_code_unless_they_are_disabled() {
+        let (chart, _folder) = chart_of_a_project();
         let helm = Helm::of(Version::Four).unwrap();
         let render = |webhooks: &Value| {
             let values = json!({"watchNamespaces": ["one"], "webhooks": webhooks});

@@ -41,7 +41,7 @@ value is `true`: with --reuse-values, an upgrade has the values of an earlier ch
 
 {{- /*
 A role with these rules and its binding to the operator: in the whole cluster, or in one namespace. Takes a dictionary: root, name,
-namespace (empty for the whole cluster), rules.
+binding (the name of the binding, if it is not that of the role), namespace (empty for the whole cluster), rules.
 */}}
 {{- define "grant" -}}
 {{- $scope := ternary "" "Cluster" (not (empty .namespace)) }}
@@ -61,7 +61,7 @@ rules:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $scope }}RoleBinding
 metadata:
-  name: {{ .name }}
+  name: {{ default .name .binding }}
   {{- with .namespace }}
   namespace: {{ . }}
   {{- end }}
