@@ -69,10 +69,10 @@ pub fn of(
         rollback::Memory::stored(hello.status.as_ref())
     };
     health.problems.extend(given_up.map(|it| rolled_back(&it.rolled_back, is_applied)));
-    let stored_url = || hello.status.as_ref()?.url.clone();
-    let url = || if is_service_applied { Some(desired::url(hello)) } else { stored_url() };
+    let stored_url = hello.status.as_ref().and_then(|it| it.url.clone());
+    let url = if is_service_applied { Some(desired::url(hello)) } else { stored_url };
     let status = HelloAppStatus {
-        url: service.and_then(|_| url()),
+        url: url.filter(|_| service.is_some()),
         last_available_template: memory.template,
         rolled_back: memory.rolled_back,
         ..status

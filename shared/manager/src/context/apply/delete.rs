@@ -83,7 +83,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// child still existed.
     ///
     /// If the API server refuses the deletion, this fails, because what follows may rely on it. The refusal is recorded all the same:
-    /// an [`apply_status`](Context::apply_status) that follows reports it.
+    /// an [`apply_status`](Context::apply_status) that follows reports it. The next attempt comes with the object's back-off.
     ///
     /// # Panics
     ///

@@ -49,7 +49,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         }
     }
 
-    /// The problem that a refusal is which only a user can mend, and when to try again. `None` for other errors.
+    /// Returns the problem to report for a refusal that only a user can mend, and when to try again. `None` for other errors.
     fn refusal(error: &Error) -> Option<(Problem, Again)> {
         let (kind, again) = match error.class() {
             Class::Rejected => (ProblemKind::CHILD_REJECTED, Again::Backoff),
