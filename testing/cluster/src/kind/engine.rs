@@ -19,6 +19,8 @@ pub(super) const ENGINE: &str = "KIND_ENGINE";
 /// The environment variable that names a published node image, for another version of Kubernetes. The built engine builds one with
 /// the same minor version.
 pub const NODE_IMAGE: &str = "KIND_NODE_IMAGE";
+/// kind's own variable for the program that runs the nodes.
+const PROVIDER: &str = "KIND_EXPERIMENTAL_PROVIDER";
 
 /// An engine that runs.
 #[derive(Debug)]
@@ -49,19 +51,21 @@ pub(super) enum Network {
 }
 
 impl Which {
-    /// The engine that the user has chosen, or else one that runs, or else the built one.
-    fn choose(wanted: &str, runs: impl Fn(Self) -> bool) -> Result<Self> {
+    /// The engine that the user has chosen, or else one that runs, or else the built one. Of two that run, it is the one that `provider`
+    /// names, as for kind itself.
+    fn choose(wanted: &str, provider: &str, runs: impl Fn(Self) -> bool) -> Result<Self> {
+        let of_user = if provider == "podman" { [Self::Podman, Self::Docker] } else { [Self::Docker, Self::Podman] };
         Ok(match wanted {
             "docker" => Self::Docker,
             "podman" => Self::Podman,
             "built" => Self::Built,
-            "" => [Self::Docker, Self::Podman].into_iter().find(|engine| runs(*engine)).unwrap_or(Self::Built),
+            "" => of_user.into_iter().find(|engine| runs(*engine)).unwrap_or(Self::Built),
             other => bail!("{ENGINE} is {other:?}: choose docker, podman or built"),
         })
     }
 
     pub(super) fn chosen() -> Result<Self> {
-        Self::choose(&wanted(), Self::runs)
+        Self::choose(&variable(ENGINE), &variable(PROVIDER), Self::runs)
     }
 
     /// The engine with the nodes of a cluster: the recorded one, whatever runs now, or else the chosen one.
@@ -71,14 +75,14 @@ impl Which {
 
     /// The same for a cluster that the caller wants to run. Its engine cannot change.
     pub(super) fn for_cluster(recorded: Option<Self>, name: &str) -> Result<Self> {
-        Self::agreed(recorded, name, &wanted(), Self::runs)
+        Self::agreed(recorded, name, &variable(ENGINE), |wanted| Self::choose(wanted, &variable(PROVIDER), Self::runs))
     }
 
-    fn agreed(recorded: Option<Self>, name: &str, wanted: &str, runs: impl Fn(Self) -> bool) -> Result<Self> {
+    fn agreed(recorded: Option<Self>, name: &str, wanted: &str, choose: impl Fn(&str) -> Result<Self>) -> Result<Self> {
         let Some(recorded) = recorded.filter(|_| !wanted.is_empty()) else {
-            return recorded.map_or_else(|| Self::choose(wanted, runs), Ok);
+            return recorded.map_or_else(|| choose(wanted), Ok);
         };
-        if Self::choose(wanted, runs)? != recorded {
+        if choose(wanted)? != recorded {
             let advice = format!("take it down first with `cargo xtask cluster down --name {name}`, or unset {ENGINE}");
             bail!("the kind cluster {name} was created with {ENGINE}={}, not {wanted}: {advice}", recorded.name());
         }
@@ -139,11 +143,7 @@ impl Engine {
             let advice = format!("start it, or set {ENGINE}=built to run kind without it");
             return Err(Missing(format!("{program} does not answer: {advice}")).into());
         }
-        let environment = match which {
-            Which::Podman => vec![("KIND_EXPERIMENTAL_PROVIDER", "podman".into())],
-            _ => Vec::new(),
-        };
-        Ok(Self { which, image, environment })
+        Ok(Self { which, image, environment: Vec::new() })
     }
 
     fn built(daemon: &Daemon, image: Option<String>) -> Self {
@@ -186,13 +186,15 @@ impl Engine {
     fn set_up(&self, command: &mut Command) {
         if self.which == Which::Built {
             // What configures the user's own Docker is not for this one, and proxies are out of its reach.
-            for name in ["DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "KIND_EXPERIMENTAL_PROVIDER"] {
+            for name in ["DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"] {
                 command.env_remove(name);
             }
             for name in ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"] {
                 command.env_remove(name);
             }
         }
+        // Whatever the user has set there: kind must run the nodes in the engine that this module asks about them.
+        command.env(PROVIDER, self.which.program());
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
     }
 
@@ -247,9 +249,9 @@ fn deletion<'a>(cluster: &'a OsStr, kubeconfig: &'a OsStr) -> [&'a OsStr; 6] {
     [delete, what, name, cluster, file, kubeconfig]
 }
 
-/// The engine that the user names; empty if there is none.
-fn wanted() -> String {
-    std::env::var(ENGINE).unwrap_or_default()
+/// What the user has set; empty if there is nothing.
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_default()
 }
 
 /// The node image that the user names.
@@ -289,21 +291,37 @@ mod tests {
 
     #[test]
     fn own_engine_is_the_default_and_the_built_one_stands_in_for_it() {
-        let choose = |wanted, running: &[Which]| Which::choose(wanted, |engine| running.contains(&engine)).unwrap();
+        let choose = |wanted, running: &[Which]| Which::choose(wanted, "", |engine| running.contains(&engine)).unwrap();
         assert_eq!(choose("", &[Which::Docker, Which::Podman]), Which::Docker);
         assert_eq!(choose("", &[Which::Podman]), Which::Podman);
         assert_eq!(choose("", &[]), Which::Built);
         assert_eq!(choose("built", &[Which::Docker]), Which::Built);
         assert_eq!(choose("docker", &[]), Which::Docker, "the error then says that it does not run");
-        let error = Which::choose("nerdctl", |_| false).unwrap_err().to_string();
+        let error = Which::choose("nerdctl", "", |_| false).unwrap_err().to_string();
         assert_eq!(error, "KIND_ENGINE is \"nerdctl\": choose docker, podman or built");
+    }
+
+    #[test]
+    fn variable_of_kind_chooses_between_engines_that_run_and_never_splits_them() {
+        let choose =
+            |provider, running: &[Which]| Which::choose("", provider, |engine| running.contains(&engine)).unwrap();
+        assert_eq!(choose("podman", &[Which::Docker, Which::Podman]), Which::Podman);
+        assert_eq!(choose("docker", &[Which::Docker, Which::Podman]), Which::Docker);
+        assert_eq!(choose("podman", &[Which::Docker]), Which::Docker);
+        for (which, provider) in [(Which::Docker, "docker"), (Which::Podman, "podman"), (Which::Built, "docker")] {
+            let engine = Engine { which, image: None, environment: Vec::new() };
+            let command = engine.command(["version"]);
+            let set: Vec<_> = command.get_envs().filter(|(name, _)| *name == PROVIDER).collect();
+            assert_eq!(set, [(OsStr::new(PROVIDER), Some(OsStr::new(provider)))], "{which:?}");
+            assert_eq!(command.get_program(), provider);
+        }
     }
 
     #[test]
     fn engine_of_a_cluster_stays_the_one_that_created_it() {
         let agreed = |recorded, wanted, running: &[Which]| {
-            let which = Which::agreed(recorded, "dev", wanted, |engine| running.contains(&engine));
-            which.map_err(|error| error.to_string())
+            let choose = |wanted: &str| Which::choose(wanted, "", |engine| running.contains(&engine));
+            Which::agreed(recorded, "dev", wanted, choose).map_err(|error| error.to_string())
         };
         assert_eq!(agreed(None, "", &[Which::Docker]), Ok(Which::Docker));
         assert_eq!(agreed(Some(Which::Built), "", &[Which::Docker]), Ok(Which::Built), "Docker started later");
