@@ -15,7 +15,7 @@ fn metrics_require_reader_role() {
 /// The upstream proxy, which takes the place of ours with the same flags.
 #[test]
 fn kube_rbac_proxy_requires_reader_role() {
-    let Some(()) = or_skip(installation::require_public_images()) else { return };
+    let Some(()) = or_skip(installation::provide_kube_rbac_proxy()) else { return };
     let Some(world) = World::new(Version::Four) else { return };
     require_reader_role(&world, &["kube-rbac-proxy"]);
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use helloapp_operator::HelloApp;
+use installation::TESTBOX;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     autoscaling::v2::HorizontalPodAutoscaler,
@@ -15,11 +16,10 @@ use kube::{
 use manager_testing::{World, condition};
 use serde_json::{Value, json};
 
-use crate::kit::{app_is_ready, world};
+use crate::kit::{app_is_ready, world, world_with_testbox};
 
 const SAMPLE: &str = include_str!("../../../operators/helloapp-operator/samples/apps_v1_helloapp.yaml");
 const NAME: &str = "helloapp-sample";
-const TESTBOX: &str = "localhost/testbox:1";
 
 pub(crate) async fn apply(world: &World, name: &str, spec: Value) {
     let object =
@@ -89,9 +89,11 @@ async fn status_url_follows_service_port() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t15_app_answers_on_its_url_from_another_pod() {
-    let Some(world) = world().await else { return };
-    let image = "docker.io/nginxinc/nginx-unprivileged:stable";
-    apply(&world, "web", json!({"image": image, "size": 2, "port": 8080, "probe": {"path": "/"}})).await;
+    let Some(world) = world_with_testbox().await else { return };
+    // This server answers with the name of its pod.
+    let serve = json!(["serve", "--port", "8080"]);
+    let app = json!({"image": TESTBOX, "args": serve, "size": 2, "port": 8080, "probe": {"path": "/"}});
+    apply(&world, "web", app).await;
     let url = app_is_ready(&world, "web").await.status.and_then(|it| it.url).expect("an address");
     let answer = run_in_a_pod(&world, "client", &["get", &url]).await;
     assert!(answer.contains("web-"), "the answer lacks the host name of a pod: {answer}");
@@ -160,7 +162,7 @@ async fn t10_image_running_as_root_is_reported_and_fixed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_dependency_is_reported_until_it_exists() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with_testbox().await else { return };
     let sleep = json!(["sleep", "1h"]);
     let from = |source: Value| json!([{"name": "GREETING", "valueFrom": source}]);
     let config_map = from(json!({"configMapKeyRef": {"name": "settings", "key": "greeting"}}));
@@ -226,7 +228,7 @@ fn takes_pods(node: &Node) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_release_is_reported_and_next_one_recovers() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with_testbox().await else { return };
     let good = json!({"image": TESTBOX, "args": ["sleep", "1h"]});
     let missing = "localhost/no-such-image:1";
     apply(&world, "missing", json!({"image": missing})).await;
@@ -250,7 +252,7 @@ async fn broken_release_is_reported_and_next_one_recovers() {
 /// The kubelet starts the program again and again, and each start is progress to the Deployment controller.
 #[tokio::test(flavor = "multi_thread")]
 async fn release_that_crashes_is_rolled_back_when_its_time_is_over() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with_testbox().await else { return };
     let release = |args: &[&str]| {
         let rollout = json!({"progressDeadlineSeconds": 60});
         json!({"image": TESTBOX, "args": args, "rollback": "OnStall", "rollout": rollout})
@@ -289,7 +291,7 @@ async fn release_that_crashes_is_rolled_back_when_its_time_is_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exceeded_quota_is_reported_and_app_recovers() {
-    let Some(world) = world().await else { return };
+    let Some(world) = world_with_testbox().await else { return };
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods"}, "spec": {"hard": {"pods": "1"}},
     });

@@ -51,7 +51,16 @@ pub(crate) async fn world() -> Option<Visit> {
     Some(Visit(world))
 }
 
-/// Like the above, and also `None` if the cluster does not support `access`.
+/// Like [`world`], and also `None` if the nodes cannot get the image [`installation::TESTBOX`].
+pub(crate) async fn world_with_testbox() -> Option<Visit> {
+    let world = world().await?;
+    let cluster = world.cluster.clone();
+    let provided =
+        tokio::task::spawn_blocking(move || installation::provide_testbox(&cluster)).await.expect("no panic");
+    cluster::or_skip(provided).map(|()| world)
+}
+
+/// Like [`world`], and also `None` if the cluster does not support `access`.
 pub(crate) async fn world_with(access: Access) -> Option<Visit> {
     let world = world().await?;
     let cluster = world.cluster.clone();

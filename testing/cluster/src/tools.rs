@@ -100,10 +100,26 @@ pub fn kubernetes_version() -> Result<String> {
 
 /// The version that `hack/tools` pins for one of the tools with the programs of Kubernetes.
 pub(crate) fn kubernetes_version_of(tool: Tool) -> Result<String> {
+    pinned(tool, "k8s.io/kubernetes")
+}
+
+/// The version of a module that the tool's `go.mod` requires.
+fn pinned(tool: Tool, module: &str) -> Result<String> {
     let file = sources().join(tool.name()).join("go.mod");
     let go_mod = std::fs::read_to_string(&file).with_context(|| format!("could not read {}", file.display()))?;
-    let version = key::version_of(&go_mod, "k8s.io/kubernetes");
-    Ok(version.with_context(|| format!("{} does not require k8s.io/kubernetes", file.display()))?.to_owned())
+    let version = key::version_of(&go_mod, module);
+    Ok(version.with_context(|| format!("{} does not require {module}", file.display()))?.to_owned())
+}
+
+/// The version of a tool that `hack/tools` pins, such as "v1.2.3".
+///
+/// # Errors
+///
+/// If no module outside of this repository has the tool's version.
+pub fn version_of(tool: Tool) -> Result<String> {
+    let upstream = tool.recipe().and_then(|recipe| recipe.upstream);
+    let upstream = upstream.with_context(|| format!("{} has no version of its own", tool.name()))?;
+    pinned(tool, upstream)
 }
 
 /// The folder with the sources of a Go module that a tool's `go.mod` pins. Downloads the module if it is missing.

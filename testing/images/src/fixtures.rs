@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::debian::{Debian, Package};
 use crate::go::{GoProgram, PAUSE, TESTBOX};
@@ -80,13 +80,23 @@ const FIXTURES: &[Fixture] = &[
 /// Builds the fixture images that are missing in `store`, and reports each to `progress`. If none is missing, it only reads the
 /// index. It does not check for Debian's updates: delete the store to get them.
 pub fn ensure_fixtures(store: &Path, progress: &mut dyn FnMut(&str)) -> Result<()> {
+    ensure_those(store, &|_| true, progress)
+}
+
+/// The same for the fixture with this main name alone.
+pub fn ensure_fixture(store: &Path, name: &str, progress: &mut dyn FnMut(&str)) -> Result<()> {
+    ensure!(FIXTURES.iter().any(|fixture| fixture.name == name), "{name} is no fixture");
+    ensure_those(store, &|fixture| fixture.name == name, progress)
+}
+
+fn ensure_those(store: &Path, wanted: &dyn Fn(&Fixture) -> bool, progress: &mut dyn FnMut(&str)) -> Result<()> {
     let store = Store::open(store)?;
-    if missing(&store)?.is_empty() {
+    if missing(&store, wanted)?.is_empty() {
         return Ok(());
     }
     // Of two processes, the second waits here, and then finds all images.
     let _lock = store.lock("fixtures.lock")?;
-    for fixture in missing(&store)? {
+    for fixture in missing(&store, wanted)? {
         progress(&format!("building image {}", fixture.name));
         let image = fixture.spec().with_context(|| format!("could not build {}", fixture.name))?.build()?;
         store.put(&image)?;
@@ -94,10 +104,10 @@ pub fn ensure_fixtures(store: &Path, progress: &mut dyn FnMut(&str)) -> Result<(
     Ok(())
 }
 
-fn missing(store: &Store) -> Result<Vec<&'static Fixture>> {
+fn missing(store: &Store, wanted: &dyn Fn(&Fixture) -> bool) -> Result<Vec<&'static Fixture>> {
     let stored = store.list()?;
     let mut missing = Vec::new();
-    for fixture in FIXTURES {
+    for fixture in FIXTURES.iter().filter(|fixture| wanted(fixture)) {
         let name = Reference::parse(fixture.name)?;
         let inputs = Some(fixture.inputs());
         if !stored.iter().any(|stored| stored.reference == name && stored.inputs == inputs) {
@@ -274,6 +284,19 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn only_the_named_fixture_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let names = |wanted: &dyn Fn(&Fixture) -> bool| -> Vec<_> {
+            missing(&store, wanted).unwrap().iter().map(|fixture| fixture.name).collect()
+        };
+        assert_eq!(names(&|fixture| fixture.name == "localhost/testbox:1"), ["localhost/testbox:1"]);
+        assert_eq!(names(&|_| true).len(), FIXTURES.len());
+        let error = ensure_fixture(folder.path(), "localhost/testbox:2", &mut |_| {}).unwrap_err();
+        assert_eq!(error.to_string(), "localhost/testbox:2 is no fixture");
+    }
 
     #[test]
     fn fixture_names_are_complete_and_unique() {

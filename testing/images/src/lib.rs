@@ -29,7 +29,7 @@ pub mod tools;
 
 pub use cargo::{cargo, hide_the_caller};
 pub use digest::Digest;
-pub use fixtures::ensure_fixtures;
+pub use fixtures::{ensure_fixture, ensure_fixtures};
 pub use image::{Compression, Image, ImageSpec};
 pub use layer::Layer;
 pub use platform::Platform;

@@ -110,21 +110,6 @@ pub fn failing_cluster(patience: Duration) -> Result<Cluster> {
     })
 }
 
-/// Checks that the nodes of fresh clusters pull from public registries. Those of clusters that this repository runs pull what it builds.
-///
-/// # Errors
-///
-/// If they do not.
-pub fn require_public_images() -> Result<()> {
-    if Backend::chosen()? == Backend::Kind && cluster::kind_engine_is_of_user()? {
-        return Ok(());
-    }
-    Err(Unsupported(
-        "this test needs an image of a public registry, which nodes of kind in Docker or Podman pull".into(),
-    )
-    .into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

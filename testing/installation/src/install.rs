@@ -12,7 +12,7 @@ use chart::helm::{Helm, Version, succeeded};
 use cluster::Cluster;
 use controller_manager::OPERATORS;
 use images::{
-    Store,
+    Reference, Store,
     operator::{self, Built},
 };
 use serde_json::{Map, Value, json};
@@ -127,13 +127,16 @@ pub fn image_of(cluster: &Cluster, profile: Profile) -> Result<String> {
     }
     // Nodes that have not pulled the image know it only by its tag.
     let tag = &built.digest.hex()[..12];
-    once(cluster, "loaded", tag, || {
-        let folder = tempfile::tempdir().context("could not make a folder")?;
-        let archive = folder.path().join("image.tar");
-        store.export_as(&reference, &reference.with_tag(tag), &archive)?;
-        cluster.load_image(&archive)
-    })?;
+    once(cluster, "loaded", tag, || load(cluster, &store, &reference, &reference.with_tag(tag)))?;
     Ok(format!("{repository}:{tag}"))
+}
+
+/// Loads an image of the store into the nodes of a cluster of kind, under the name `name`.
+pub(crate) fn load(cluster: &Cluster, store: &Store, reference: &Reference, name: &Reference) -> Result<()> {
+    let folder = tempfile::tempdir().context("could not make a folder")?;
+    let archive = folder.path().join("image.tar");
+    store.export_as(reference, name, &archive)?;
+    cluster.load_image(&archive)
 }
 
 /// Builds the image of the operators with these programs.
@@ -236,7 +239,7 @@ pub fn uninstall(cluster: &Cluster) -> Result<bool> {
 
 /// Runs `work` on the cluster, unless `file` in the cluster's folder has the text `wanted` and so records that it is done. On an
 /// existing cluster, the record is valid only for one run of the tests, because its users may undo the work.
-fn once(cluster: &Cluster, file: &str, wanted: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn once(cluster: &Cluster, file: &str, wanted: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let run = std::env::var("NEXTEST_RUN_ID").ok().filter(|_| !cluster.is_ours());
     let wanted = run.map_or_else(|| wanted.to_owned(), |run| format!("# {run}\n{wanted}"));
     let lock = File::create(cluster.state_dir().join(format!("{file}.lock"))).context("could not create a lock")?;

@@ -10,11 +10,9 @@ mod mirror;
 pub mod permissions;
 pub mod policies;
 pub mod prometheus;
+mod test_images;
 
-pub use backend::{
-    Backend, cluster_with, failing_cluster, fresh_cluster, kind_cluster, own_cluster, require_public_images,
-    shared_cluster,
-};
+pub use backend::{Backend, cluster_with, failing_cluster, fresh_cluster, kind_cluster, own_cluster, shared_cluster};
 pub use clean_up::{clean_up, delete_kind, keep_kind_logs, kind_nodes};
 pub use earlier::{EARLIER, earlier_chart, first_release};
 pub use install::{
@@ -22,3 +20,4 @@ pub use install::{
     install, make_namespace, uninstall, values,
 };
 pub use mirror::Mirror;
+pub use test_images::{TESTBOX, provide_kube_rbac_proxy, provide_testbox};

@@ -46,6 +46,8 @@ pub enum Tool {
     Kubeadm,
     /// Checks workflows of GitHub. Built only by that check.
     Actionlint,
+    /// The other proxy that the chart can put in front of metrics. Built only by its test.
+    KubeRbacProxy,
     /// Programs the kernel for kube-proxy. It comes from the host, or from the host's packages, and is never built.
     Nft,
 }
@@ -128,6 +130,7 @@ impl Tool {
             Self::Kind => &KIND,
             Self::Kubeadm => &KUBEADM,
             Self::Actionlint => &ACTIONLINT,
+            Self::KubeRbacProxy => &KUBE_RBAC_PROXY,
             Self::Nft => return None,
         })
     }
@@ -395,6 +398,19 @@ static ACTIONLINT: Recipe = Recipe {
     seccomp: false,
 };
 
+static KUBE_RBAC_PROXY: Recipe = Recipe {
+    module: "kube-rbac-proxy",
+    upstream: Some("github.com/brancz/kube-rbac-proxy"),
+    outputs: &[Output {
+        binary: "kube-rbac-proxy",
+        package: "github.com/brancz/kube-rbac-proxy/cmd/kube-rbac-proxy",
+        tags: "",
+        ldflags: "-X k8s.io/component-base/version.gitVersion={version}",
+    }],
+    links: &[],
+    seccomp: false,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -415,6 +431,7 @@ mod tests {
                 Tool::Distribution,
                 Tool::Cosign,
                 Tool::Oras,
+                Tool::KubeRbacProxy,
             ])
             .filter_map(|tool| tool.recipe())
         {
