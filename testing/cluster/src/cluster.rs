@@ -150,8 +150,9 @@ impl Cluster {
         Ok(Self::foreign(layout, foreign, false))
     }
 
-    /// Creates a cluster with kind for this test alone. Dropping the handle deletes it.
+    /// Creates a cluster with kind for this test alone. Dropping the handle deletes it. If the test is killed, the next call deletes it.
     pub fn fresh_kind() -> Result<Self> {
+        kind::delete_abandoned();
         let (layout, foreign) = kind::up(&fresh_name(), 0, None, &progress::to_stderr)?;
         Ok(Self::foreign(layout, foreign, true))
     }

@@ -176,6 +176,25 @@ fn fresh_among(names: Vec<String>, is_of_kind: impl Fn(&str) -> bool) -> Vec<Str
     names.into_iter().filter(|name| name.starts_with(FRESH) && is_of_kind(name)).collect()
 }
 
+/// Deletes the clusters of tests that were killed. If their engine does not run, neither do their nodes, and another call may just start
+/// it: then they wait.
+pub(crate) fn delete_abandoned() {
+    let runs = |name: &String| Layout::of(name).and_then(|layout| engine_of(&layout)).is_ok_and(|it| it.is_some());
+    for name in fresh().into_iter().filter(|name| !may_be_used(name)).filter(runs) {
+        if let Err(error) = delete(&name) {
+            eprintln!("the cluster {name}, whose test was killed, was not removed: {error:#}");
+        }
+    }
+}
+
+/// Whether the test may run that has created the cluster with this name, which has the id of its process.
+fn may_be_used(name: &str) -> bool {
+    let id = name.strip_prefix(FRESH).and_then(|rest| rest.split('-').next()).filter(|id| id.parse::<u32>().is_ok());
+    // Without this folder, nothing is known about processes.
+    let processes = Path::new("/proc/self").exists().then_some(Path::new("/proc"));
+    id.zip(processes).is_none_or(|(id, processes)| processes.join(id).exists())
+}
+
 /// The engine with the nodes of the cluster in this folder, if it runs.
 fn engine_of(layout: &Layout) -> Result<Option<Engine>> {
     Engine::running(which(layout)?)
@@ -407,6 +426,15 @@ mod tests {
         let summary = summary("dev", &layout).unwrap();
         assert!(summary.is_kind && !summary.ready && summary.pid.is_none());
         assert_eq!((summary.name.as_str(), summary.workers, summary.version.as_str()), ("dev", 2, "unknown"));
+    }
+
+    #[test]
+    fn cluster_of_a_test_that_has_ended_is_abandoned() {
+        let own = format!("{FRESH}{}-0-2dc3", std::process::id());
+        for used in [own.as_str(), "fresh-of-a-user", "operators-e2e"] {
+            assert!(may_be_used(used), "{used}");
+        }
+        assert!(!may_be_used("fresh-4194305-0-2dc3"), "more than the kernel counts to");
     }
 
     #[test]
