@@ -1,5 +1,5 @@
 //! The ordinary way of kind, in the user's own Docker or Podman: both get the same commands. No engine runs: a script stands in for it,
-//! for kind and for kubectl, and notes what they are asked.
+//! for kind and for kubectl, and notes their calls.
 #![expect(clippy::unwrap_used, reason = "in a test, that is the message")]
 
 use std::fs;
