@@ -45,20 +45,27 @@ fn is_loaded(backend: Backend) -> Result<bool> {
     }
 }
 
-/// Makes sure that nodes find the image of kube-rbac-proxy that the chart names. Those that pull from the store of this machine get an
-/// image with the same version of the program, which this builds. All others pull the published one.
-pub fn provide_kube_rbac_proxy() -> Result<()> {
+/// Makes sure that nodes find an image of kube-rbac-proxy. Those that pull from the store of this machine get an image with the version
+/// of the program that `hack/tools` pins, which this builds. All others pull the published one that the chart names.
+///
+/// Returns the tag of the image that this has built.
+///
+/// # Errors
+///
+/// If the program or the image does not build.
+pub fn provide_kube_rbac_proxy() -> Result<Option<String>> {
     let pulls_published = match Backend::chosen()? {
         Backend::Local => false,
         Backend::Existing => true,
         Backend::Kind => cluster::kind_engine_is_of_user()?,
     };
     if pulls_published {
-        return Ok(());
+        return Ok(None);
     }
     let tools = Tools::locate_or_build(&[Tool::KubeRbacProxy], &progress::to_stderr)?;
     let image = kube_rbac_proxy(tools.binary("kube-rbac-proxy")?)?.build()?;
-    Store::open(images::default_store()?)?.put(&image)
+    Store::open(images::default_store()?)?.put(&image)?;
+    Ok(Some(cluster::tools::version_of(Tool::KubeRbacProxy)?))
 }
 
 /// The image with this program. Its user and the place of the program are those of the published image.
@@ -113,12 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn built_image_of_the_proxy_has_the_name_that_the_chart_has() {
+    fn built_image_of_the_proxy_has_the_repository_that_the_chart_names() {
         let named = fs::read_to_string(chart::folder().join("files/images.yaml")).unwrap();
         assert!(named.contains(&format!("\nmetrics.proxy.image: {KUBE_RBAC_PROXY}\n")), "{named}");
         let spec = kube_rbac_proxy(Path::new("/bin/sh")).unwrap();
-        let values = fs::read_to_string(chart::folder().join("values.yaml")).unwrap();
-        assert!(values.contains(&format!("\n      tag: \"{}\"\n", spec.references[0].tag)), "{}", spec.references[0]);
+        assert_eq!(spec.references[0].tag, cluster::tools::version_of(Tool::KubeRbacProxy).unwrap());
         assert_eq!((spec.user.as_str(), spec.entrypoint.len()), ("65532:65532", 1));
     }
 }
