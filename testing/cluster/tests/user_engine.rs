@@ -57,7 +57,7 @@ fn use_a_cluster() {
     let cluster = up(2).unwrap();
     assert_eq!(cluster.name(), "dev");
     cluster.load_image(Path::new("/image.tar")).unwrap();
-    up(2).unwrap();
+    drop(up(2).unwrap());
     let refused = up(1).unwrap_err().to_string();
     assert!(refused.starts_with("the kind cluster dev already has 2 workers, not 1: "), "{refused}");
     assert_eq!(cluster::kind_nodes("dev").unwrap(), ["dev-control-plane", "dev-worker", "dev-worker2"]);

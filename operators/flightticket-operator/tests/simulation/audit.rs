@@ -377,6 +377,9 @@ mod tests {
         }
     }
 
+    /// The writes of a ticket in their order, and whether the operator made them.
+    type Writes<'a> = &'a [(bool, Change)];
+
     /// A ticket replaces the booking that its status shows, and no other one that its user names.
     #[test]
     fn only_the_booking_that_the_status_shows_is_replaced() {
@@ -389,8 +392,8 @@ mod tests {
         };
         let shows = |id: &str| json!({"bookingId": id});
         let (stores, refused) = (json!({"attempt": 1}), json!({"attempt": 1, "purchaseRefused": true}));
-        // What the ticket names, its writes (true: by the operator), and whether the operator may buy after the last one.
-        let cases: [(&str, &[(bool, Change)], bool); 10] = [
+        // What the ticket names, its writes, and whether the operator may buy after the last one.
+        let cases: [(&str, Writes<'_>, bool); 10] = [
             ("its own", &[(true, ticket(Some("BK-0"), shows("BK-0")))], true),
             ("an unknown one", &[(true, ticket(Some("BK-9"), shows("BK-0")))], false),
             (

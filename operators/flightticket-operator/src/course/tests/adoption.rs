@@ -68,7 +68,7 @@ fn refused_adoption_shows_only_the_code_of_the_provider() {
     for why in [Why::Taken, Why::Fixed, Why::Invalid] {
         // A lookup finds nothing under the ticket's reference, which is closed.
         let lookup =
-            (why == Why::Taken).then(|| Outcome::Standing(Standing { state: State::Cancelled, booking_id: None }));
+            (why == Why::Taken).then_some(Outcome::Standing(Standing { state: State::Cancelled, booking_id: None }));
         let answers = [of_another(State::Confirmed, Some("default")), refused(why)];
         let taken = poll(&adopting(), answers.into_iter().chain(lookup));
         assert_eq!(taken.said(), "Rejected False/BookingHeldByAnother False/NotBooked for good");
