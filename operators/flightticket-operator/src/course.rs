@@ -42,7 +42,7 @@ pub enum Step {
 pub enum Wait {
     /// At the usual interval: nothing is left to do.
     Poll,
-    /// The same, but not before this time, which the provider has named.
+    /// The same, but not before this duration has passed: the provider has named it.
     PollNotBefore(Duration),
     /// Soon: the provider has not confirmed the booking yet.
     Unconfirmed,
@@ -133,7 +133,7 @@ impl<'a> Course<'a> {
         if ticket.observes() {
             course.observe();
         } else {
-            course.update.status.settled = course.is_retry.then(|| status::RETRY.to_owned());
+            course.update.status.settled = course.is_retry.then(|| status::TRYING_AGAIN.to_owned());
             course.begin();
         }
         course

@@ -36,7 +36,7 @@ const NOT_CONFIGURED: &str = "ProviderNotConfigured";
 const FORBIDDEN: &str = "BookingForbidden";
 /// The value of `status.settled` while the operator tries again after a final answer: no object has this fingerprint. It stays until
 /// the provider answers, so that a failed request does not lose the retry.
-pub(crate) const RETRY: &str = "retry";
+pub(crate) const TRYING_AGAIN: &str = "retry";
 const NO_CODE: &str = "no confirmation code";
 
 /// Reasons of `Ready` that come with a Warning event. It has the same reason and message, and is emitted when the reason appears.
@@ -87,7 +87,7 @@ impl StatusUpdate {
         External {
             ready: self.ready.clone().unwrap_or_else(|| pending("the operator has not contacted the provider yet")),
             synced: self.synced.clone().unwrap_or_else(not_booked),
-            stalled: self.status.settled.as_deref().is_some_and(|settled| settled != RETRY),
+            stalled: self.status.settled.as_deref().is_some_and(|settled| settled != TRYING_AGAIN),
         }
     }
 

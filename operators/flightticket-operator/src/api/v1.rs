@@ -209,7 +209,7 @@ pub struct FlightTicketStatus {
     pub provider_message: Option<String>,
 
     /// Set when the provider's answer was final: identifies the spec and the annotations that the answer was for. The operator
-    /// tries again when they have changed.
+    /// tries again when they have changed; then it is `retry` until the provider has answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub settled: Option<String>,

@@ -6,7 +6,7 @@ use manager::Finding;
 use super::{Course, Wait, difference, held, not_found, rejection::Search};
 use crate::{
     api::v1::Phase,
-    booking::{Booking, Outcome, Refusal, Request, Standing, State, Why},
+    booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
     status,
     ticket::BOOKING_ID,
 };
@@ -27,14 +27,20 @@ impl Course<'_> {
     /// Reports the answer.
     pub(super) fn observed(&mut self, request: &Request, outcome: Outcome, now: Timestamp) {
         match outcome {
+            // The answer about the rejected booking is reported already, and there is no hurry.
+            Outcome::Unknown(Unknown { retry_after, .. }) if matches!(self.search, Search::Another) => {
+                self.rest(retry_after.map_or(Wait::Poll, Wait::PollNotBefore));
+            }
+            Outcome::Standing(Standing { booking_id: None, .. }) | Outcome::Refused(_)
+                if matches!(self.search, Search::Another) =>
+            {
+                self.rest(Wait::Poll);
+            }
             Outcome::Unknown(unknown) => self.trouble(request, &unknown),
             Outcome::Refused(refusal) if refusal.why == Why::Credentials => self.no_credentials(&refusal),
             Outcome::Refused(refusal) if refusal.why == Why::Forbidden => self.forbidden(request, &refusal),
             Outcome::Booking(booking) => self.report(&booking, now),
             Outcome::Standing(Standing { booking_id: Some(id), .. }) => self.ask(Request::Get { id }),
-            Outcome::Standing(_) | Outcome::Refused(_) if matches!(self.search, Search::Another) => {
-                self.rest(Wait::Poll);
-            }
             Outcome::Standing(_) | Outcome::Refused(_) if matches!(request, Request::Lookup { .. }) => {
                 let message = format!("set annotation {BOOKING_ID} to the ID of the booking to report");
                 self.see(Phase::Pending, status::no(NOTHING_NAMED, message), status::not_booked());

@@ -24,7 +24,7 @@ pub(super) enum Search {
     Nothing,
     /// A booking beside the rejected one, or beside the one that the ticket cannot take over.
     Another,
-    /// The booking because of which the provider refuses the purchase, for this reason.
+    /// The booking for another trip that keeps the provider from selling one. Contains what to report if it is not found.
     Holder(Finding),
 }
 
@@ -81,7 +81,9 @@ impl Course<'_> {
     /// Handles a booking of the ticket that the airline has rejected. The ticket then has the booking that its annotation names, or
     /// buys another one at request of the user, unless the user asks to take one over.
     pub(super) fn rejected(&mut self, booking: &Booking, attempt: u32) {
-        let names_another = self.claim.id.as_ref().is_some_and(|id| *id != booking.id);
+        // A name that the status shows too is a note of the operator, about a booking that the provider does not find any more.
+        let names_another = self.claim.id.as_ref().is_some_and(|id| *id != booking.id)
+            && self.claim.booking() != self.ticket.own_booking();
         if self.is_own && names_another {
             self.follow_name();
         } else if self.is_retry && !self.is_only_named && !self.claim.adopts() {
@@ -98,17 +100,18 @@ impl Course<'_> {
         }
     }
 
-    /// Forgets the rejected booking: the user names the one that the ticket shall have. So neither this poll nor a later one buys.
+    /// Forgets the rejected booking: the user names the one that the ticket shall have. So no poll buys until the name is removed.
     fn follow_name(&mut self) {
         self.forget();
         self.is_only_named = true;
-        self.refuse_purchase(); // the airline has rejected the booking that it led to
+        self.mark_purchase_refused(); // the airline has rejected the booking that it led to
         (self.update.ready, self.update.synced) = (None, Some(status::not_booked()));
         self.begin();
     }
 
-    /// Stores that there is no purchase to repeat. The first one of a ticket needs no mark: it has no lost booking to name.
-    fn refuse_purchase(&mut self) {
+    /// Stores that the purchase is not to be repeated. The first purchase of a ticket replaces no lost booking, so nothing repeats it
+    /// while the annotation names a booking, and it needs no mark.
+    fn mark_purchase_refused(&mut self) {
         self.update.status.purchase_refused = self.update.status.attempt > 0;
     }
 
@@ -127,7 +130,7 @@ impl Course<'_> {
             self.search = Search::Holder(rejected);
             return self.ask(Request::Lookup { reference: self.ticket.reference(self.update.status.attempt) });
         }
-        self.refuse_purchase();
+        self.mark_purchase_refused();
         match refusal.why {
             Why::NoSeats => {
                 self.update.status.phase = Phase::Pending;
@@ -153,7 +156,7 @@ impl Course<'_> {
         }
     }
 
-    /// Handles a booking that the provider does not find, although it has the reference: its data lags.
+    /// Handles a reference that the provider refuses for a purchase, and under which it shows no valid booking.
     pub(super) fn still_taken(&mut self) {
         if let Search::Holder(ready) = std::mem::take(&mut self.search) {
             self.update.ready = Some(ready);

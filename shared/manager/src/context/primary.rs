@@ -13,7 +13,8 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// Returns the object with these annotations. Changes of other clients in the meantime are left to the next reconcile.
     ///
     /// Replaces or removes only the values that this reconcile has read: then it fails with a conflict if another client has changed
-    /// the object since. It also fails with a conflict if a new object of the same name has replaced the reconciled one.
+    /// the object since. A value that another client adds meanwhile is overwritten. It also fails with a conflict if a new object of
+    /// the same name has replaced the reconciled one.
     ///
     /// # Panics
     ///

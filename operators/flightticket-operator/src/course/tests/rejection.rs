@@ -214,6 +214,28 @@ fn observed_rejected_booking_gives_way_to_a_later_one() {
     {
         assert_eq!(poll(&observing, answers).said(), "Rejected False/BookingRejected False/NotBooked");
     }
+    // An outage hides no answer that the provider has given.
+    let failed = poll_after(&observing, SoFar { failures: TELLING, ..SoFar::default() }, [rejected(), unknown()]);
+    assert_eq!((failed.said().as_str(), failed.wait()), ("Rejected False/BookingRejected False/NotBooked", Wait::Poll));
+}
+
+/// The provider loses the booking of a retry. The annotation still names it, but as the operator has noted it, not as its user has.
+#[test]
+fn rejected_ticket_whose_later_booking_is_lost_can_be_retried() {
+    let retry =
+        |ticket: &FlightTicket, value: &str| patched(ticket, &json!({"metadata": {"annotations": {RETRY: value}}}));
+    let first = retry(&ticket(), "1");
+    let booked = poll(&first, [rejected(), Outcome::Booking(second(State::Confirmed))]);
+    assert_eq!(booked.ops(), ["get", "create"]);
+    let booked = booked.stored(&first);
+    let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
+    let lost = poll_after(&booked, missing, [refused(Why::Missing), standing(State::Rejected, "BK-1"), rejected()]);
+    assert_eq!(
+        (lost.ops(), lost.said().as_str()),
+        (vec!["get", "lookup", "get"], "Rejected False/BookingRejected False/NotBooked for good")
+    );
+    let again = poll(&retry(&lost.stored(&booked), "2"), [rejected(), Outcome::Booking(second(State::Confirmed))]);
+    assert_eq!(again.ops(), ["get", "create"]);
 }
 
 /// The ticket has taken over a booking for another trip, has got no answer, and names nothing any more.
