@@ -224,7 +224,14 @@ fn second_release_for_the_whole_cluster_is_refused() {
         assert_eq!(["one", "two"].map(|name| may_list(&world, name)), [true, false], "{version:?}");
 
         // As the book says: a client that deletes by name takes the permissions from the first release, until its next upgrade.
-        let mut delete = world.cluster.kubectl(["delete", "--namespace", NAMESPACE, "--wait=false", "--filename"]);
+        let mut delete = world.cluster.kubectl([
+            "delete",
+            "--namespace",
+            NAMESPACE,
+            "--wait=false",
+            "--ignore-not-found",
+            "--filename",
+        ]);
         succeeded(delete.arg(file.path())).unwrap();
         until("the permissions are gone", || !may_list(&world, "one"));
         world.release("one", &chart::folder(), &[]).unwrap();
