@@ -190,38 +190,42 @@ async fn rolled_out() -> InMemory {
     memory
 }
 
+/// Applies this size while the API server refuses a request, and waits until the status reports the refusal.
+async fn apply_refused(memory: &mut InMemory, size: i32, plan: &str) {
+    let faults = memory.plan(&plan.parse().expect("a plan"));
+    apply(memory, size, 64).await;
+    memory.pass(Duration::from_mins(1)).await;
+    assert!(faults.unused().is_empty(), "the API server has refused no request");
+    assert_eq!(reason(memory, "Degraded").as_deref(), Some("ChildRejected"));
+}
+
+/// Ends the refusals, and waits until the operator has tried again.
+async fn end_refusals(memory: &mut InMemory) {
+    memory.no_plan();
+    memory.pass(Duration::from_mins(3)).await;
+    assert_ne!(reason(memory, "Degraded").as_deref(), Some("ChildRejected"));
+}
+
 /// The status tells what is: autoscalers must not take a refused change for the loss of all pods.
 #[tokio::test(start_paused = true)]
 async fn refused_change_leaves_the_counts_of_the_nodes_that_exist() {
     let mut memory = rolled_out().await;
-    let faults = memory.plan(&"before patch deployments.apps -> answer 422".parse().expect("a plan"));
-    apply(&memory, 5, 64).await;
-    memory.pass(Duration::from_mins(1)).await;
-    assert!(faults.unused().is_empty(), "a write was refused");
-    assert_eq!(reason(&memory, "Degraded").as_deref(), Some("ChildRejected"));
+    apply_refused(&mut memory, 5, "before patch deployments.apps -> answer 422").await;
     let status = memory.model.object(RESOURCES[0], "default", NAME).expect("a Memcached")["status"].clone();
     let counts = ["replicas", "readyReplicas", "updatedReplicas"].map(|it| status[it].as_i64());
     assert_eq!(counts, [Some(3); 3], "{status}");
-    memory.no_plan();
-    memory.pass(Duration::from_mins(3)).await;
+    end_refusals(&mut memory).await;
     assert_eq!(deployment(&memory)["spec"]["replicas"], 5);
-    assert_ne!(reason(&memory, "Degraded").as_deref(), Some("ChildRejected"));
 }
 
 /// One node needs no disruption budget, so the operator deletes it.
 #[tokio::test(start_paused = true)]
 async fn refused_deletion_of_a_child_is_reported_in_the_status() {
     let mut memory = rolled_out().await;
-    let faults = memory.plan(&"before delete poddisruptionbudgets.policy -> answer 403".parse().expect("a plan"));
-    apply(&memory, 1, 64).await;
-    memory.pass(Duration::from_mins(1)).await;
-    assert!(faults.unused().is_empty(), "a deletion was refused");
+    apply_refused(&mut memory, 1, "before delete poddisruptionbudgets.policy -> answer 403").await;
     assert_eq!(deployment(&memory)["spec"]["replicas"], 1, "the other children follow the spec");
-    assert_eq!(reason(&memory, "Degraded").as_deref(), Some("ChildRejected"));
-    memory.no_plan();
-    memory.pass(Duration::from_mins(3)).await;
+    end_refusals(&mut memory).await;
     assert!(memory.model.objects("poddisruptionbudgets.policy").is_empty());
-    assert_ne!(reason(&memory, "Degraded").as_deref(), Some("ChildRejected"));
 }
 
 #[tokio::test(start_paused = true)]
