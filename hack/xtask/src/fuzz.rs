@@ -52,5 +52,10 @@ fn fuzz(only: Option<&str>, seconds: u64, seed: Option<u64>) -> Result<Outcome> 
     let seed = seed.as_deref().map(|seed| ("FUZZ_SEED", seed));
     let environment: Vec<_> = [("FUZZ_SECONDS", seconds.as_str())].into_iter().chain(seed).collect();
     let filter = Some(filter.as_deref().unwrap_or(TESTS));
-    nextest::run(&nextest::Selection { filter, profile: Some("nightly"), environment: &environment })
+    nextest::run(&nextest::Selection {
+        filter,
+        profile: Some("nightly"),
+        environment: &environment,
+        ..Default::default()
+    })
 }

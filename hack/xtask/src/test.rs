@@ -25,6 +25,16 @@ pub(crate) struct Args {
     /// Run only the tests that this nextest expression selects, such as `package(operators-manager)`
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
+    /// Build and run only the integration tests of this name, in all packages, such as `acceptance`; much faster after a change
+    #[arg(long = "test", value_name = "NAME", value_delimiter = ',')]
+    programs: Vec<String>,
+}
+
+impl Args {
+    /// Whether only some of the tests run.
+    fn is_selection(&self) -> bool {
+        self.filter.is_some() || !self.programs.is_empty()
+    }
 }
 
 /// Runs the selected steps.

@@ -15,6 +15,9 @@ const FILTER: &str = "package(operators-cluster) & binary(clusters) | binary(acc
                       | package(chart) & test(/^strict::/) \
                       | package(e2e) & binary(chart) & test(/^(lifecycle|metrics|scopes)::/)";
 
+/// The test programs of [`FILTER`].
+const PROGRAMS: [&str; 4] = ["clusters", "acceptance", "kubectl", "chart"];
+
 /// The folder with finished programs that these steps set. It takes precedence over those that the tests would build, see
 /// `cluster::tools`.
 const FINISHED: &str = "OPERATORS_TOOLS";
@@ -38,8 +41,13 @@ fn on(kubernetes: Tool) -> Result<Outcome> {
     let folder = tools.binary("kube-apiserver")?.parent().context("the program is in no folder")?;
     let folder = folder.to_str().context("the path of the cache is not Unicode")?;
     let environment = [(FINISHED, folder), ("HELM_VERSIONS", "all")];
-    let selection = nextest::Selection { filter: Some(FILTER), profile: Some("nightly"), environment: &environment };
-    nextest::run(&selection)
+    let programs = &PROGRAMS;
+    nextest::run(&nextest::Selection {
+        filter: Some(FILTER),
+        programs,
+        profile: Some("nightly"),
+        environment: &environment,
+    })
 }
 
 /// The variable with a folder of the user, if there is one.

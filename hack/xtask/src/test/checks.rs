@@ -147,10 +147,12 @@ fn images() -> Result<Outcome> {
 }
 
 fn tests(args: &Args) -> Result<Outcome> {
-    if args.filter.is_none() {
+    if !args.is_selection() {
         permissions::keep();
     }
-    let tested = nextest::run(&nextest::Selection { filter: args.filter.as_deref(), ..Default::default() });
+    let programs: Vec<_> = args.programs.iter().map(String::as_str).collect();
+    let tested =
+        nextest::run(&nextest::Selection { filter: args.filter.as_deref(), programs: &programs, ..Default::default() });
     if Backend::chosen()? == Backend::Kind {
         if !matches!(&tested, Ok(outcome) if !outcome.is_failure()) {
             keep_logs_of_kind("kind");

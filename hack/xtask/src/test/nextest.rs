@@ -20,6 +20,9 @@ use crate::sample::fresh_seed;
 pub(crate) struct Selection<'a> {
     /// A filter expression of nextest; `None` runs all tests.
     pub(crate) filter: Option<&'a str>,
+    /// The names of the only test programs to build, in whichever packages, such as `acceptance`; none builds all. The filter alone
+    /// would not spare the others: nextest applies it to finished programs.
+    pub(crate) programs: &'a [&'a str],
     /// A profile of `.config/nextest.toml`.
     pub(crate) profile: Option<&'a str>,
     /// Environment variables for the tests, as names and values.
@@ -38,6 +41,7 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     if let Some(filter) = selection.filter {
         nextest.args(["--filterset", filter]);
     }
+    nextest.args(selection.programs.iter().flat_map(|&program| ["--test", program]));
     if std::env::var_os("NEXTEST_TEST_THREADS").is_none() {
         nextest.args(["--test-threads", &tests_at_once(backend(selection)?).to_string()]);
     }
@@ -183,7 +187,7 @@ not JSON
 
     #[test]
     fn backend_is_that_of_the_variables_of_the_tests() {
-        let selection = Selection { filter: None, profile: None, environment: &[("E2E_CLUSTER", "kind")] };
+        let selection = Selection { environment: &[("E2E_CLUSTER", "kind")], ..Default::default() };
         assert_eq!(backend(&selection).unwrap(), Backend::Kind);
     }
 
