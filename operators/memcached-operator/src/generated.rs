@@ -31,6 +31,8 @@ use crate::{
 const USERNAME: &str = "memcached";
 /// The key of the file that memcached reads.
 pub(crate) const PASSWORD_FILE: &str = "password-file";
+/// The annotation of the Secret with the certificate that says since when its `ca.crt` has the certificate of the present authority.
+const TRUSTED_SINCE: &str = "memcached.cache.example.com/authority-trusted-since";
 /// How often to read the Secrets again. They are not watched.
 const AGAIN: SignedDuration = SignedDuration::from_mins(1);
 /// When to look again for a Secret that the garbage collector is about to delete.
@@ -39,6 +41,25 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// The values of a Secret.
 pub(crate) type Values = BTreeMap<String, Vec<u8>>;
+
+/// What a Secret has, or what of it changes.
+#[derive(Debug, Default)]
+struct Content {
+    values: Values,
+    annotations: BTreeMap<String, String>,
+}
+
+impl Content {
+    fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.annotations.is_empty()
+    }
+}
+
+impl From<Values> for Content {
+    fn from(values: Values) -> Self {
+        Self { values, ..Self::default() }
+    }
+}
 
 /// The result of making a Secret.
 #[derive(Debug)]
@@ -66,16 +87,16 @@ fn authority_secret(memcached: &Memcached) -> String {
 
 /// Makes sure that the Secret with the password exists.
 pub(crate) async fn auth(memcached: &Memcached, ctx: &Context<Memcached, Config>) -> Result<Made, Error> {
-    let change = |stored: &Values| Ok(passwords(stored, || ctx.secret_token()));
+    let change = |stored: &Content| Ok(passwords(&stored.values, || ctx.secret_token()).into());
     make(memcached, ctx, auth_secret(memcached), "kubernetes.io/basic-auth", change).await
 }
 
 /// Makes sure that the Secrets with the authority and with the certificate exist, and renews what is due.
 pub(crate) async fn tls(memcached: &Memcached, ctx: &Context<Memcached, Config>) -> Result<Made, Error> {
     let (policy, now) = (policy(memcached), ctx.now());
-    let change = |stored: &Values| {
-        let renewed = pki::authority(pair(stored, "ca").as_ref(), &policy, now)?;
-        Ok(renewed.map_or_else(Values::new, |it| values("ca", it)))
+    let change = |stored: &Content| {
+        let renewed = pki::authority(pair(&stored.values, "ca").as_ref(), &policy, now)?;
+        Ok(renewed.map_or_else(Content::default, |it| values("ca", it).into()))
     };
     let authority = match make(memcached, ctx, authority_secret(memcached), "Opaque", change).await? {
         Made::Holds { values, .. } => {
@@ -83,13 +104,18 @@ pub(crate) async fn tls(memcached: &Memcached, ctx: &Context<Memcached, Config>)
         }
         waits @ Made::Waits(_) => return Ok(waits),
     };
-    let change = |stored: &Values| {
-        let before = stored.get("ca.crt").map(Vec::as_slice);
-        let trusted = pki::trusted(&authority, before.and_then(|it| std::str::from_utf8(it).ok()), now);
-        let renewed = pki::serving(&authority, &trusted, pair(stored, "tls").as_ref(), &policy, now)?;
-        let mut change = renewed.map_or_else(Values::new, |it| values("tls", it));
-        if before != Some(trusted.as_bytes()) {
-            change.insert("ca.crt".to_owned(), trusted.into_bytes());
+    let change = |stored: &Content| {
+        let before = stored.values.get("ca.crt").and_then(|it| std::str::from_utf8(it).ok());
+        let noted = stored.annotations.get(TRUSTED_SINCE).and_then(|it| it.parse().ok());
+        let trusted = pki::trusted(&authority, before, now);
+        let since = pki::trusted_since(&authority, before, noted, now);
+        let renewed = pki::serving(&authority, (&trusted, since), pair(&stored.values, "tls").as_ref(), &policy, now)?;
+        let mut change = renewed.map_or_else(Content::default, |it| values("tls", it).into());
+        if before != Some(trusted.as_str()) {
+            change.values.insert("ca.crt".to_owned(), trusted.into_bytes());
+        }
+        if let Some(since) = since.filter(|_| since != noted) {
+            change.annotations.insert(TRUSTED_SINCE.to_owned(), since.to_string());
         }
         Ok(change)
     };
@@ -166,13 +192,13 @@ fn owner(secret: &ObjectMeta, memcached: &Memcached) -> Owner {
     }
 }
 
-/// Makes sure that the Secret exists and holds the values of `change`, which gets those that it holds already.
+/// Makes sure that the Secret exists and has the content of `change`, which gets what it has already.
 async fn make(
     memcached: &Memcached,
     ctx: &Context<Memcached, Config>,
     name: String,
     type_: &str,
-    change: impl Fn(&Values) -> Result<Values, pki::Error>,
+    change: impl Fn(&Content) -> Result<Content, pki::Error>,
 ) -> Result<Made, Error> {
     ctx.requeue_at(ctx.now() + AGAIN);
     let api: Api<Secret> = Api::namespaced(ctx.client(), &memcached.namespace().unwrap_or_default());
@@ -190,10 +216,14 @@ async fn make(
         ctx.requeue_at(ctx.now() + SOON);
         return Ok(Made::Waits(None));
     }
-    let stored = found.as_ref().and_then(|it| it.data.clone()).unwrap_or_default();
-    let mut values: Values = stored.into_iter().map(|(key, value)| (key, value.0)).collect();
-    let change = change(&values).map_err(|error| Error::Other(error.into()))?;
-    values.extend(change.clone());
+    let data = found.as_ref().and_then(|it| it.data.clone()).unwrap_or_default();
+    let stored = Content {
+        values: data.into_iter().map(|(key, value)| (key, value.0)).collect(),
+        annotations: found.as_ref().map(|it| it.annotations().clone()).unwrap_or_default(),
+    };
+    let change = change(&stored).map_err(|error| Error::Other(error.into()))?;
+    let mut values = stored.values;
+    values.extend(change.values.clone());
     if change.is_empty() && owner == Some(Owner::Us) {
         let uid = found.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
         return Ok(Made::Holds { uid, values });
@@ -201,7 +231,8 @@ async fn make(
     let mut metadata = App::of(memcached).metadata(name.clone());
     metadata.owner_references =
         memcached.controller_owner_ref(&()).map(|it| vec![OwnerReference { block_owner_deletion: Some(true), ..it }]);
-    let data: BTreeMap<_, _> = change.into_iter().map(|(key, value)| (key, ByteString(value))).collect();
+    metadata.annotations = Some(change.annotations).filter(|it| !it.is_empty());
+    let data: BTreeMap<_, _> = change.values.into_iter().map(|(key, value)| (key, ByteString(value))).collect();
     let written = match &found {
         None => {
             let secret = Secret { metadata, data: Some(data), type_: Some(type_.to_owned()), ..Default::default() };

@@ -5,6 +5,8 @@
 //!
 //! An authority with another key replaces one that is lost. Clients first get its certificate, beside the former one. Only after that
 //! does it sign, because during the rolling update nodes with a former certificate and nodes with a new one serve at the same time.
+//! The age of the authority does not tell since when clients have its certificate: a user may have restored it from a backup, and the
+//! write that gives it to clients may have failed for a while.
 
 use certificates::{Certificate, Validity};
 pub(crate) use certificates::{CertificateError as Error, Pair};
@@ -23,9 +25,8 @@ pub(crate) struct Policy {
 
 /// The certificate of an authority lives for this many lifetimes of a serving certificate.
 const AUTHORITY_LIVES: i32 = 10;
-/// An authority with another key signs after this time, in which the kubelet gives its certificate to clients that mount it. The
-/// validity of a certificate begins five minutes before it is made.
-const ANNOUNCED: SignedDuration = SignedDuration::from_mins(5 + 5);
+/// An authority with another key signs after this time, in which the kubelet gives its certificate to clients that mount it.
+const ANNOUNCED: SignedDuration = SignedDuration::from_mins(5);
 /// How many former authorities clients trust at most. Each of them was lost before it expired.
 const MOST_FORMER: usize = 4;
 /// The end of a certificate in PEM.
@@ -57,18 +58,34 @@ pub(crate) fn trusted(authority: &Pair, stored: Option<&str>, now: Timestamp) ->
     former.fold(authority.certificate.clone(), |all, text| format!("{}\n{}\n", all.trim_end(), text.trim()))
 }
 
+/// Returns since when clients can read the certificate of the authority: from now on, if it has another key than all certificates in
+/// `stored`, the text that they read so far. Otherwise returns `noted`, the earlier result, which is `None` if there is none.
+pub(crate) fn trusted_since(
+    authority: &Pair,
+    stored: Option<&str>,
+    noted: Option<Timestamp>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let present = authority.read();
+    let has_its_key = |text: &str| {
+        let certificate = Certificate::read(text).ok();
+        certificate.zip(present.as_ref()).is_some_and(|(it, present)| it.has_key_of(present))
+    };
+    if stored.unwrap_or_default().split_inclusive(END).any(has_its_key) { noted } else { Some(now) }
+}
+
 /// Returns the serving certificate to store instead of `stored`; `None` if that one is still good: signed by the authority, for
-/// these names and not due for renewal. `trusted` are the certificates that clients trust from now on. While the authority is new, a
-/// certificate that a trusted former authority has signed is good, too.
+/// these names and not due for renewal. `trusted` are the certificates that clients trust from now on, and `since` is the result of
+/// [`trusted_since`]. While that is recent, a certificate that a trusted former authority has signed is good, too.
 pub(crate) fn serving(
     authority: &Pair,
-    trusted: &str,
+    (trusted, since): (&str, Option<Timestamp>),
     stored: Option<&Pair>,
     policy: &Policy,
     now: Timestamp,
 ) -> Result<Option<Pair>, Error> {
     let good = stored.and_then(Pair::read).zip(authority.read()).is_some_and(|(serving, authority)| {
-        let is_new = now < authority.not_before + ANNOUNCED;
+        let is_new = since.is_some_and(|since| now.duration_since(since) < ANNOUNCED);
         let mut former = trusted.split_inclusive(END).filter_map(|text| Certificate::read(text).ok());
         (serving.is_of(&authority) || is_new && former.any(|it| serving.is_of(&it)))
             && serving.covers(&policy.names)

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 const NAME: &str = "cache";
 const MINUTE: Duration = Duration::from_mins(1);
+/// The API server's answer to a request for which the operator has no permission.
+const FORBIDDEN: &str = r#"answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"u cannot create secrets in API group c\",\"code\":403}""#;
 
 async fn apply(memory: &InMemory, spec: Value) {
     let api: Api<Memcached> = Api::namespaced(memory.model.client(), "default");
@@ -191,11 +193,66 @@ async fn authority_that_replaces_a_lost_one_signs_later() {
     assert_eq!((&signed["ca.crt"], generation(&memory)), (&announced["ca.crt"], at_first.map(|it| it + 1)));
 }
 
+/// A user restores the authority from a backup. Its age does not matter: clients do not have its certificate.
+#[tokio::test(start_paused = true)]
+async fn restored_authority_that_clients_do_not_have_signs_later() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    apply(&memory, json!({"size": 3, "tls": {"generate": true}})).await;
+    memory.start();
+    memory.until_quiet().await;
+    let old = data(&memory, "cache-ca");
+    for name in ["cache-ca", "cache-tls"] {
+        memory.model.take("secrets", "default", name);
+    }
+    memory.pass(60 * MINUTE).await;
+    let (first, at_first) = (data(&memory, "cache-tls"), generation(&memory));
+    assert_ne!(first["ca.crt"], old["ca.crt"], "clients have only the certificate of another authority");
+
+    let mut restored = secret(&memory, "cache-ca").expect("a Secret");
+    restored["data"] = old.clone();
+    memory.model.put(restored);
+    memory.pass(3 * MINUTE).await;
+    let announced = data(&memory, "cache-tls");
+    assert_ne!(announced["ca.crt"], first["ca.crt"]);
+    assert_ne!(announced["ca.crt"], old["ca.crt"], "the former authority is still trusted");
+    assert_eq!((&announced["tls.crt"], generation(&memory)), (&first["tls.crt"], at_first));
+
+    memory.pass(6 * MINUTE).await;
+    let signed = data(&memory, "cache-tls");
+    assert_ne!(signed["tls.crt"], first["tls.crt"]);
+    assert_eq!((&signed["ca.crt"], generation(&memory)), (&announced["ca.crt"], at_first.map(|it| it + 1)));
+    assert_eq!(data(&memory, "cache-ca"), old, "what the user has restored stays");
+}
+
+/// The operator makes an authority, and for a while it cannot give its certificate to clients.
+#[tokio::test(start_paused = true)]
+async fn authority_whose_certificate_reaches_clients_late_signs_later() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    apply(&memory, json!({"size": 3, "tls": {"generate": true}})).await;
+    memory.start();
+    memory.until_quiet().await;
+    let (first, at_first) = (data(&memory, "cache-tls"), generation(&memory));
+    memory.plan(&format!("before patch secrets.core -> {FORBIDDEN}").parse().expect("a plan"));
+    memory.model.take("secrets", "default", "cache-ca");
+    memory.pass(20 * MINUTE).await;
+    assert_eq!(data(&memory, "cache-tls"), first);
+    assert!(secret(&memory, "cache-ca").is_some() && object(&memory)["status"].to_string().contains("Forbidden"));
+
+    memory.no_plan();
+    memory.pass(3 * MINUTE).await;
+    let announced = data(&memory, "cache-tls");
+    assert_ne!(announced["ca.crt"], first["ca.crt"]);
+    assert_eq!((&announced["tls.crt"], generation(&memory)), (&first["tls.crt"], at_first));
+    memory.pass(6 * MINUTE).await;
+    assert_ne!(data(&memory, "cache-tls")["tls.crt"], first["tls.crt"]);
+    assert_eq!(generation(&memory), at_first.map(|it| it + 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn withheld_permissions_are_reported_and_the_service_stays() {
     let mut memory = InMemory::new(&MemcachedOperator, &[]);
     apply(&memory, json!({"auth": {"generate": true}})).await;
-    let refusal = r#"before create secrets.core -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"u cannot create secrets in API group c\",\"code\":403}""#;
+    let refusal = format!("before create secrets.core -> {FORBIDDEN}");
     memory.plan(&refusal.parse().expect("a plan"));
     memory.start();
     memory.until_quiet().await;

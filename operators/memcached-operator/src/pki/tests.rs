@@ -45,7 +45,7 @@ fn is_accepted(trusted: &str, serving: &Pair, name: &str, now: Timestamp) -> boo
 
 /// The serving certificate to store instead of this one, if clients trust only the present authority.
 fn signed(authority: &Pair, stored: Option<&Pair>, now: Timestamp) -> Option<Pair> {
-    serving(authority, &authority.certificate, stored, &policy(), now).expect("no error")
+    serving(authority, (&authority.certificate, None), stored, &policy(), now).expect("no error")
 }
 
 fn fresh(now: Timestamp) -> (Pair, Pair) {
@@ -101,20 +101,38 @@ fn authority_with_another_key_signs_when_clients_have_its_certificate() {
     let new = authority(None, &policy(), day(100)).expect("no error").expect("an authority");
     let bundle = trusted(&new, Some(&old.certificate), day(100));
     assert_eq!(trusted(&new, Some(&bundle), day(101)), bundle, "it stays as it is");
-    let renewed = |minutes: i64| {
+    let since = trusted_since(&new, Some(&old.certificate), None, day(100));
+    assert_eq!(trusted_since(&new, Some(&bundle), since, day(101)), Some(day(100)));
+    let renewed_if = |trusted: &str, minutes: i64| {
         let now = day(100) + SignedDuration::from_mins(minutes);
-        serving(&new, &bundle, Some(&certificate), &policy(), now).expect("no error")
+        serving(&new, (trusted, since), Some(&certificate), &policy(), now).expect("no error")
     };
+    let renewed = |minutes: i64| renewed_if(&bundle, minutes);
     assert_eq!((renewed(0), renewed(4)), (None, None), "clients get the new certificate first");
     let next = renewed(5).expect("a certificate");
     for node in [&certificate, &next] {
         assert!(is_accepted(&bundle, node, "cache", day(101)));
     }
     assert!(accepts(&new, &next, "cache", day(101)) && !accepts(&old, &next, "cache", day(101)));
-    assert!(signed(&new, Some(&certificate), day(100)).is_some(), "clients do not trust the former one any more");
+    assert!(renewed_if(&new.certificate, 0).is_some(), "clients do not trust the former one any more");
     assert_eq!(trusted(&new, Some(&bundle), day(3650)), new.certificate, "the former one has expired");
     let damaged = format!("x{bundle}");
     assert_eq!(trusted(&new, Some(&damaged), day(101)), bundle, "what a user has written into it goes");
+}
+
+/// A user may have restored it from a backup.
+#[test]
+fn age_of_an_authority_does_not_tell_since_when_clients_trust_it() {
+    let ((old, certificate), (other, _)) = (fresh(day(0)), fresh(day(0)));
+    let noted = Some(day(50));
+    let since = |stored: Option<&str>| trusted_since(&other, stored, noted, day(100));
+    assert_eq!([None, Some("x"), Some(&*old.certificate)].map(since), [Some(day(100)); 3]);
+    let bundle = trusted(&other, Some(&old.certificate), day(100));
+    assert_eq!((since(Some(bundle.as_str())), trusted_since(&other, Some(&bundle), None, day(100))), (noted, None));
+    let replaced = |now: Timestamp| {
+        serving(&other, (&bundle, Some(day(100))), Some(&certificate), &policy(), now).expect("no error").is_some()
+    };
+    assert_eq!((replaced(day(100)), replaced(day(101))), (false, true));
 }
 
 #[test]
@@ -140,6 +158,6 @@ fn unusable_or_foreign_pairs_are_replaced() {
         assert!(made(&pair).is_some_and(|new| accepts(&good, &new, "cache", day(1))));
     }
     let more = Policy { names: vec!["cache".to_owned(), "cache.example.com".to_owned()], ..policy() };
-    let missing = serving(&good, &good.certificate, Some(&certificate), &more, day(1)).expect("no error");
+    let missing = serving(&good, (&good.certificate, None), Some(&certificate), &more, day(1)).expect("no error");
     assert!(missing.is_some(), "a name is missing");
 }
