@@ -87,6 +87,10 @@ pub(crate) fn gauges(registry: &MetricRegistry) -> impl Fn(Objects<'_, CronTab>,
             "crontab_operator_runs_without_success",
             "Number of scheduled times of each CronTab since a run last completed, or since its schedule took effect.",
         ),
+        since: make(
+            "crontab_operator_without_success_since_timestamp_seconds",
+            "When a run of each CronTab last completed, or when its schedule took effect, whichever is later.",
+        ),
     };
     move |crontabs, _| gauges.show(crontabs)
 }
@@ -97,11 +101,12 @@ struct Gauges {
     success: IntGaugeVec,
     succeeded: IntGaugeVec,
     unsuccessful: IntGaugeVec,
+    since: IntGaugeVec,
 }
 
 impl Gauges {
     fn show(&self, crontabs: Objects<'_, CronTab>) {
-        for gauge in [&self.active, &self.next, &self.success, &self.succeeded, &self.unsuccessful] {
+        for gauge in [&self.active, &self.next, &self.success, &self.succeeded, &self.unsuccessful, &self.since] {
             gauge.reset(); // drops the series of deleted objects
         }
         for crontab in crontabs {
@@ -118,6 +123,7 @@ impl Gauges {
             show(&self.success, status.last_successful_time.map(Timestamp::as_second));
             show(&self.succeeded, has_succeeded(status).map(i64::from));
             show(&self.unsuccessful, runs_without_success(&crontab.spec, status));
+            show(&self.since, without_success_since(status).map(Timestamp::as_second));
         }
     }
 }
@@ -128,12 +134,18 @@ fn has_succeeded(status: &CronTabStatus) -> Option<bool> {
     has_ended.then(|| status.failed_last().is_none())
 }
 
+/// Returns when a run last completed, or when the schedule took effect, whichever is later. `None` while no schedule is in effect.
+fn without_success_since(status: &CronTabStatus) -> Option<Timestamp> {
+    let in_effect = status.schedule.as_ref().filter(|_| status.next_schedule_time.is_some())?;
+    Some(in_effect.since.max(status.last_successful_time.unwrap_or(Timestamp::MIN)))
+}
+
 /// Counts the scheduled times that have passed since a run last completed, or since the schedule took effect. The newest of them may
 /// be active. `None` while no schedule is in effect.
 fn runs_without_success(spec: &CronTabSpec, status: &CronTabStatus) -> Option<i64> {
     let next = status.next_schedule_time?;
     let Timing { schedule, zone } = Timing::of(spec).ok()?;
-    let since = status.schedule.as_ref()?.since.max(status.last_successful_time.unwrap_or(Timestamp::MIN));
+    let since = without_success_since(status)?;
     let times = schedule.times(&zone, since);
     // While the API server refuses the Job of a run, the run stays due, and the status records neither a start nor a skip. So every
     // time before that of the next run counts. `jitterSeconds` may delay its start, but not beyond the time after it.
@@ -172,6 +184,7 @@ mod tests {
             success: gauge("c"),
             succeeded: gauge("d"),
             unsuccessful: gauge("e"),
+            since: gauge("f"),
         };
         let mut crontab = samples::seed();
         let status = json!({"activeJobs": 2, "nextScheduleTime": "2026-11-20T00:01:00Z"});
@@ -242,6 +255,25 @@ mod tests {
             "lastScheduleTime": "2026-11-20T16:00:00Z",
         });
         assert_eq!(runs_without_success(&every, &status(&past)), Some(6));
+    }
+
+    /// The first run of a CronTab may take hours: the alert about missing success must know since when there could be one.
+    #[test]
+    fn success_is_missing_since_the_last_one_or_since_the_schedule_took_effect() {
+        let of = |next: &Value, last: &Value| {
+            let schedule = json!({"hash": "h", "since": "2026-11-20T15:30:00Z"});
+            let past = json!({"nextScheduleTime": next, "schedule": schedule, "lastSuccessfulTime": last});
+            without_success_since(&status(&past)).map(|it| it.to_string())
+        };
+        let next = json!("2026-11-20T19:00:00Z");
+        for (last, since) in [
+            (json!(null), "2026-11-20T15:30:00Z"),
+            (json!("2026-11-20T15:29:00Z"), "2026-11-20T15:30:00Z"),
+            (json!("2026-11-20T17:01:00Z"), "2026-11-20T17:01:00Z"),
+        ] {
+            assert_eq!(of(&next, &last).as_deref(), Some(since), "{last}");
+        }
+        assert_eq!(of(&json!(null), &json!(null)), None, "no schedule is in effect");
     }
 
     #[test]
