@@ -12,17 +12,19 @@ use manager::{Event, Finding};
 
 use crate::{
     FlightTicket,
-    api::v1::{FlightTicketStatus, Phase},
+    api::v1::Phase,
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
     status::{self, StatusUpdate},
     ticket::{ADOPT, BOOKING_ID, Claim},
 };
 
+mod aim;
 mod loss;
 mod observation;
+mod record;
 mod rejection;
 
-use rejection::Search;
+use aim::Aim;
 
 /// A step that the controller carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,15 +89,10 @@ pub struct Course<'a> {
     claim: Claim,
     /// Why the booking is lost, while the operator closes its reference to book again.
     loss: Option<Finding>,
-    /// Whether this poll repeats a request after a final answer, because the object has changed.
-    is_retry: bool,
+    /// What this poll may do.
+    aim: Aim,
     /// Whether the booking in the status is the ticket's own, and not one that the ticket has only observed.
     is_own: bool,
-    /// Whether only an annotation said which booking the ticket has, at the beginning or after its own one was rejected. A user may
-    /// have written it, so this poll replaces no booking.
-    is_only_named: bool,
-    /// What this poll looks for under the ticket's reference.
-    search: Search,
 }
 
 impl<'a> Course<'a> {
@@ -112,28 +109,25 @@ impl<'a> Course<'a> {
             requests: 0,
             claim: ticket.claim(),
             loss: None,
-            is_retry: false,
+            aim: Aim::of(ticket),
             is_own: false,
-            is_only_named: false,
-            search: Search::Nothing,
         };
         if ticket.is_settled() && course.update.ready.is_some() {
             course.stay_settled();
             return course;
         }
-        course.is_retry = course.update.status.settled.take().is_some() && !ticket.is_settled();
         course.is_own = ticket.own_booking().is_some();
-        course.is_only_named = !course.is_own && course.claim.id.is_some();
         if course.shows_another_than_named() {
             course.forget();
             (course.update.ready, course.update.synced) = (None, Some(status::not_booked()));
         } else if course.is_own || course.update.status.booking_id.is_none() {
             course.update.status.reference = Some(ticket.reference(course.update.status.attempt));
         }
+        let tries_again = !ticket.observes() && ticket.is_retried();
+        course.update.status.settled = tries_again.then(|| status::TRYING_AGAIN.to_owned());
         if ticket.observes() {
             course.observe();
         } else {
-            course.update.status.settled = course.is_retry.then(|| status::TRYING_AGAIN.to_owned());
             course.begin();
         }
         course
@@ -184,12 +178,16 @@ impl<'a> Course<'a> {
 
     /// Takes the outcome of a request, and adds the steps that follow from it.
     pub fn handle(&mut self, request: Request, outcome: Outcome, now: Timestamp) {
-        if self.ticket.observes() {
-            return self.observed(&request, outcome, now);
+        match self.aim {
+            Aim::Observe => self.observed(&request, outcome, now),
+            Aim::ObserveLater => self.observed_later(outcome, now),
+            Aim::LookAgain(_) => self.looked_again(outcome, now),
+            Aim::Manage(_) | Aim::FindHolder(..) => self.managed(request, outcome, now),
         }
-        if matches!(self.search, Search::Another) {
-            return self.looked_again(outcome, now);
-        }
+    }
+
+    /// Handles an answer for a ticket that manages a booking.
+    fn managed(&mut self, request: Request, outcome: Outcome, now: Timestamp) {
         match (request, outcome) {
             (request, Outcome::Unknown(unknown)) => self.trouble(&request, &unknown),
             (_, Outcome::Refused(refusal)) if refusal.why == Why::Credentials => self.no_credentials(&refusal),
@@ -239,7 +237,7 @@ impl<'a> Course<'a> {
     }
 
     fn book(&mut self) {
-        self.is_retry = false; // this is the retry
+        self.aim = self.aim.purchasing();
         self.update.status.settled = None;
         self.update.status.purchase_refused = false; // until the answer, the outcome is unknown
         let order = self.ticket.order(self.update.status.attempt);
@@ -404,53 +402,6 @@ impl<'a> Course<'a> {
             format!("belongs to another FlightTicket; set annotation {ADOPT}=true to take it over")
         };
         self.settle(Phase::Rejected, held(format!("Booking {} {why}", booking.id)));
-    }
-
-    /// Notes the id of the booking on the object. A request to adopt is done, or no longer has an object.
-    fn note(&mut self, id: Option<String>) {
-        if let (Some(id), Some(named)) = (&id, self.claim.booking().filter(|_| self.claim.adopts()))
-            && id != named
-        {
-            let message = format!("Booking {named} is not taken over, because the ticket has booking {id}");
-            self.events.push(Event::warning("AdoptionRefused", message));
-        }
-        self.write(Claim { id, adopt: None });
-    }
-
-    fn write(&mut self, claim: Claim) {
-        if self.claim != claim {
-            self.claim = claim.clone();
-            self.steps.push_back(Step::Note(claim));
-        }
-    }
-
-    fn forget(&mut self) {
-        self.is_own = false;
-        let FlightTicketStatus { attempt, conditions, fence, .. } = std::mem::take(&mut self.update.status);
-        let reference = Some(self.ticket.reference(attempt));
-        self.update.status =
-            FlightTicketStatus { reference, attempt, fence, conditions, ..FlightTicketStatus::default() };
-    }
-
-    /// Records the ticket's own booking in the status and in the annotation.
-    fn record(&mut self, booking: &Booking, attempt: u32) {
-        self.update.status.attempt = attempt;
-        self.update.status.purchase_refused = false;
-        self.update.status.settled = None;
-        self.search = Search::Nothing;
-        self.is_own = true;
-        self.show(booking);
-        self.note(Some(booking.id.clone()));
-    }
-
-    /// Shows a booking in the status.
-    fn show(&mut self, booking: &Booking) {
-        let status = &mut self.update.status;
-        status.reference = Some(booking.reference.clone());
-        status.booking_id = Some(booking.id.clone());
-        status.confirmation_code.clone_from(&booking.confirmation_code);
-        status.number = Some(booking.number);
-        status.provider_message.clone_from(&booking.message);
     }
 
     fn shown_id(&self) -> String {

@@ -116,6 +116,11 @@ impl FlightTicket {
         })
     }
 
+    /// Whether the object has changed since a final answer, and the provider has not answered since.
+    pub fn is_retried(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.settled.is_some()) && !self.is_settled()
+    }
+
     /// Returns the parts of the ticket whose change ends a wait at once: the user's requests, and whether the status reports
     /// `Ready`. Other changes wait for the next poll, so that they cause no request to the provider.
     pub fn intent(&self) -> (String, Option<String>, bool) {

@@ -55,7 +55,7 @@ impl Course<'_> {
     /// Handles a booking that is cancelled or does not exist any more. Only one that the status has shown as the ticket's own is
     /// replaced: a user may have annotated any id.
     pub(super) fn lost(&mut self, ready: Finding) {
-        let is_known = self.is_own && !self.is_only_named;
+        let is_known = self.is_own && self.aim.may_replace_lost();
         let may_rebook = self.ticket.spec.rebook_policy == RebookPolicy::Always && is_known;
         if may_rebook && self.update.status.attempt < MOST_ATTEMPTS {
             self.loss = Some(ready);

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use manager::Finding;
 
-use super::{Course, Wait, difference, held, not_found, rejection::Search};
+use super::{Course, Wait, aim::Aim, difference, held, not_found};
 use crate::{
     api::v1::Phase,
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
@@ -27,15 +27,6 @@ impl Course<'_> {
     /// Reports the answer.
     pub(super) fn observed(&mut self, request: &Request, outcome: Outcome, now: Timestamp) {
         match outcome {
-            // The answer about the rejected booking is reported already, and there is no hurry.
-            Outcome::Unknown(Unknown { retry_after, .. }) if matches!(self.search, Search::Another) => {
-                self.rest(retry_after.map_or(Wait::Poll, Wait::PollNotBefore));
-            }
-            Outcome::Standing(Standing { booking_id: None, .. }) | Outcome::Refused(_)
-                if matches!(self.search, Search::Another) =>
-            {
-                self.rest(Wait::Poll);
-            }
             Outcome::Unknown(unknown) => self.trouble(request, &unknown),
             Outcome::Refused(refusal) if refusal.why == Why::Credentials => self.no_credentials(&refusal),
             Outcome::Refused(refusal) if refusal.why == Why::Forbidden => self.forbidden(request, &refusal),
@@ -53,6 +44,17 @@ impl Course<'_> {
                 }
             }
             Outcome::Refused(_) | Outcome::Standing(_) => self.misunderstood(request),
+        }
+    }
+
+    /// Reports a later booking under the reference of a rejected one. Any other answer changes nothing: that about the rejected booking
+    /// is reported already, and there is no hurry.
+    pub(super) fn observed_later(&mut self, outcome: Outcome, now: Timestamp) {
+        match outcome {
+            Outcome::Booking(booking) => self.report(&booking, now),
+            Outcome::Standing(Standing { booking_id: Some(id), .. }) => self.ask(Request::Get { id }),
+            Outcome::Unknown(Unknown { retry_after: Some(pause), .. }) => self.rest(Wait::PollNotBefore(pause)),
+            Outcome::Standing(_) | Outcome::Refused(_) | Outcome::Unknown(_) => self.rest(Wait::Poll),
         }
     }
 
@@ -81,9 +83,9 @@ impl Course<'_> {
                 let message = booking.message.as_deref().unwrap_or("the airline refused");
                 let ready = status::no("BookingRejected", format!("REJECTED: {message}"));
                 self.tell(Phase::Rejected, ready, status::not_booked());
-                if is_own && self.claim.booking().is_none() && matches!(self.search, Search::Nothing) {
+                if is_own && self.claim.booking().is_none() && self.aim == Aim::Observe {
                     // A late request may have booked under its reference since.
-                    self.search = Search::Another;
+                    self.aim = self.aim.looking_again();
                     self.ask(Request::Lookup { reference: booking.reference.clone() });
                 } else {
                     self.rest(Wait::Poll);

@@ -4,9 +4,9 @@
 //! request, and then the ticket has a booking that it does not know of. That is why polls go on after a rejection.
 
 use jiff::Timestamp;
-use manager::{Event, Finding};
+use manager::Event;
 
-use super::{Course, Wait, held};
+use super::{Course, Wait, aim::Aim, held};
 use crate::{
     api::v1::Phase,
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
@@ -16,17 +16,6 @@ use crate::{
 
 /// The reason of `Ready` if the airline has rejected the booking, or the provider refuses the purchase.
 const REJECTED: &str = "BookingRejected";
-
-/// What a poll looks for under the ticket's reference.
-#[derive(Debug, Default)]
-pub(super) enum Search {
-    #[default]
-    Nothing,
-    /// A booking beside the rejected one, or beside the one that the ticket cannot take over.
-    Another,
-    /// The booking for another trip that keeps the provider from selling one. Contains what to report if it is not found.
-    Holder(Finding),
-}
 
 impl Course<'_> {
     /// Handles a final answer that is for the object as it is now. The status stays.
@@ -41,7 +30,7 @@ impl Course<'_> {
 
     /// Looks for a booking under the ticket's reference. If there is no valid one, the status stays as it is.
     fn look_again(&mut self) {
-        self.search = Search::Another;
+        self.aim = self.aim.looking_again();
         self.ask(Request::Lookup { reference: self.ticket.reference(self.update.status.attempt) });
     }
 
@@ -67,7 +56,7 @@ impl Course<'_> {
             Outcome::Booking(booking)
                 if is_valid(&booking.state) && self.ticket.attempt_of(&booking.reference).is_some() =>
             {
-                self.search = Search::Nothing;
+                self.aim = self.aim.managing();
                 self.found(&booking, now);
             }
             // There is no hurry, so an outage leads to no repetitions.
@@ -86,7 +75,7 @@ impl Course<'_> {
             && self.claim.booking() != self.ticket.own_booking();
         if self.is_own && names_another {
             self.follow_name();
-        } else if self.is_retry && !self.is_only_named && !self.claim.adopts() {
+        } else if self.aim.may_replace_rejected() && !self.claim.adopts() {
             self.forget_and_book();
         } else {
             if self.is_own && self.claim.adopts() {
@@ -103,7 +92,7 @@ impl Course<'_> {
     /// Forgets the rejected booking: the user names the one that the ticket shall have. So no poll buys until the name is removed.
     fn follow_name(&mut self) {
         self.forget();
-        self.is_only_named = true;
+        self.aim = Aim::only_named();
         self.mark_purchase_refused(); // the airline has rejected the booking that it led to
         (self.update.ready, self.update.synced) = (None, Some(status::not_booked()));
         self.begin();
@@ -127,7 +116,7 @@ impl Course<'_> {
         let rejected = status::no(REJECTED, refusal.words());
         if refusal.why == Why::Taken {
             // The reference has a booking: the purchase is not refused for good.
-            self.search = Search::Holder(rejected);
+            self.aim = self.aim.finding_holder(rejected);
             return self.ask(Request::Lookup { reference: self.ticket.reference(self.update.status.attempt) });
         }
         self.mark_purchase_refused();
@@ -144,7 +133,7 @@ impl Course<'_> {
     }
 
     pub(super) fn seeks_holder(&self) -> bool {
-        matches!(self.search, Search::Holder(_))
+        matches!(self.aim, Aim::FindHolder(..))
     }
 
     /// Handles the state of a reference under which the provider refuses a purchase, because another trip is booked under it. The
@@ -158,8 +147,8 @@ impl Course<'_> {
 
     /// Handles a reference that the provider refuses for a purchase, and under which it shows no valid booking.
     pub(super) fn still_taken(&mut self) {
-        if let Search::Holder(ready) = std::mem::take(&mut self.search) {
-            self.update.ready = Some(ready);
+        if let Aim::FindHolder(_, refused) = &self.aim {
+            self.update.ready = Some(refused.clone());
         }
         self.update.status.phase = Phase::Rejected;
         self.update.synced = Some(status::not_booked());

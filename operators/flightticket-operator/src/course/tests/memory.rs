@@ -1,6 +1,7 @@
 //! What the status remembers between the steps of a poll, and from one poll to the next.
 
 use super::*;
+use crate::api::v1::FlightTicketStatus;
 
 /// Runs a poll to its end, in which the provider gives these answers.
 fn polled(ticket: &FlightTicket, answers: impl IntoIterator<Item = Outcome>) -> Course<'_> {
