@@ -19,6 +19,7 @@ fn every_flag_set_renders_and_obeys_rules() {
         disabled_operators_are_not_named(&set, &rendered);
         permissions_equal_declared_ones(&set, &rendered);
         pods_meet_restricted_standard(&rendered);
+        failed_programs_leave_the_end_of_their_logs(&rendered);
         objects_are_unique_and_labelled(&rendered);
         objects_suit_gitops(&rendered);
         deployments_match_topology(&set, &rendered);
@@ -170,6 +171,15 @@ fn pods_meet_restricted_standard(rendered: &Rendered) {
             assert_eq!(context["readOnlyRootFilesystem"], true, "{owner}");
             assert_eq!(context["capabilities"], json!({"drop": ["ALL"]}), "{owner}");
             assert!(container["resources"]["requests"]["memory"].is_string(), "{owner}: resources");
+        }
+    }
+}
+
+fn failed_programs_leave_the_end_of_their_logs(rendered: &Rendered) {
+    for (owner, spec) in rendered.pods() {
+        for container in spec["containers"].as_array().unwrap() {
+            let name = &container["name"];
+            assert_eq!(container["terminationMessagePolicy"], "FallbackToLogsOnError", "{owner}: {name}");
         }
     }
 }
