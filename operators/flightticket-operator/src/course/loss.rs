@@ -9,7 +9,7 @@ use crate::{
     api::v1::{Phase, RebookPolicy},
     booking::{Refusal, Request, Standing, State},
     status,
-    ticket::MOST_ATTEMPTS,
+    ticket::{Claim, MOST_ATTEMPTS},
 };
 
 /// How long a booking must be missing before the operator looks it up by its reference.
@@ -70,7 +70,7 @@ impl Course<'_> {
     pub(super) fn anew(&mut self) {
         self.events.extend(self.loss.take().map(|loss| Event::warning(loss.reason, loss.message)));
         self.update.status.attempt += 1;
-        self.note(None);
+        self.write(Claim { id: None, adopt: None });
         self.forget();
         let message = format!("the booking was lost; booking again, attempt {}", self.update.status.attempt);
         self.update.ready = Some(status::pending(message));

@@ -3,7 +3,12 @@
 use manager::Event;
 
 use super::{Course, Step};
-use crate::{api::v1::FlightTicketStatus, booking::Booking, ticket::Claim};
+use crate::{
+    FlightTicket,
+    api::v1::FlightTicketStatus,
+    booking::{Booking, plain},
+    ticket::{BOOKING_ID, Claim},
+};
 
 impl Course<'_> {
     /// Records the ticket's own booking in the status and in the annotation.
@@ -14,7 +19,7 @@ impl Course<'_> {
         self.aim = self.aim.managing();
         self.is_own = true;
         self.show(booking);
-        self.note(Some(booking.id.clone()));
+        self.note(&booking.id);
     }
 
     /// Shows a booking in the status.
@@ -36,15 +41,10 @@ impl Course<'_> {
             FlightTicketStatus { reference, attempt, fence, conditions, ..FlightTicketStatus::default() };
     }
 
-    /// Notes the id of the booking on the object. A request to adopt is done, or no longer has an object.
-    pub(super) fn note(&mut self, id: Option<String>) {
-        if let (Some(id), Some(named)) = (&id, self.claim.booking().filter(|_| self.claim.adopts()))
-            && id != named
-        {
-            let message = format!("Booking {named} is not taken over, because the ticket has booking {id}");
-            self.events.push(Event::warning("AdoptionRefused", message));
-        }
-        self.write(Claim { id, adopt: None });
+    /// Notes the id of the ticket's own booking on the object. A request to adopt is done, or no longer has an object.
+    fn note(&mut self, id: &str) {
+        self.events.extend(replaced_name(self.ticket, &self.claim, id));
+        self.write(Claim { id: Some(id.to_owned()), adopt: None });
     }
 
     /// Writes the annotations, if they are not so already.
@@ -54,4 +54,21 @@ impl Course<'_> {
             self.steps.push_back(Step::Note(claim));
         }
     }
+}
+
+/// Returns the event about another name in the annotation, which the note of the ticket's own booking replaces. A user has written the
+/// name and gets no other answer. Only a name that the status shows too is an earlier note of the operator.
+fn replaced_name(ticket: &FlightTicket, claim: &Claim, own: &str) -> Option<Event> {
+    let named = claim.id.as_deref().filter(|named| *named != own)?;
+    if claim.adopts() && claim.booking().is_some() {
+        let message = format!("Booking {named} is not taken over, because the ticket has booking {own}");
+        return Some(Event::warning("AdoptionRefused", message));
+    }
+    let is_note = ticket.own_booking() == Some(named);
+    let message = format!(
+        "Reverted annotation {BOOKING_ID} from \"{}\" to \"{own}\", the booking of this FlightTicket; name the other booking in \
+         another FlightTicket instead",
+        plain(named)
+    );
+    (!is_note).then(|| Event::warning("BookingIdReverted", message))
 }

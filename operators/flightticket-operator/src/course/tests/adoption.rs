@@ -50,6 +50,38 @@ fn only_the_named_booking_is_adopted() {
     assert_eq!(kept.events, [Event::warning("AdoptionRefused", words)]);
 }
 
+/// A ticket keeps the booking that it has. Its user did not ask to take the other one over.
+#[test]
+fn name_of_another_booking_is_reverted_with_a_warning() {
+    let named = |id: &str| patched(&booked(), &json!({"metadata": {"annotations": {BOOKING_ID: id}}}));
+    for (name, shown) in [("BK-2", "BK-2"), ("../admin", "../admin"), ("BK\n2", "BK 2"), ("", "")] {
+        let renamed = named(name);
+        let kept = poll(&renamed, [confirmed()]);
+        assert_eq!(kept.steps[1..], [noted(Some("BK-1")), Step::Rest(Wait::Poll)], "{name:?}");
+        let words = format!(
+            "Reverted annotation flights.com/booking-id from \"{shown}\" to \"BK-1\", the booking of this FlightTicket; name the \
+             other booking in another FlightTicket instead"
+        );
+        assert_eq!(kept.events, [Event::warning("BookingIdReverted", words)]);
+        assert_eq!(poll(&kept.stored(&renamed), [confirmed()]).events, [], "the name is the ticket's own again");
+    }
+    let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
+    // Also a name under which the provider knows no booking, if the ticket turns out to have one.
+    let mistyped = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-9"}}}));
+    let standing = Outcome::Standing(Standing { state: State::Confirmed, booking_id: Some("BK-1".to_owned()) });
+    let found = poll_after(&mistyped, missing, [refused(Why::Missing), standing, confirmed()]);
+    assert_eq!(found.reasons(), ["BookingIdReverted", "Booked"]);
+
+    // A note of the operator is no name by a user, and a removed annotation names nothing.
+    let second = Outcome::Booking(Booking { id: "BK-2".to_owned(), ..booking(State::Confirmed) });
+    let now_second = Outcome::Standing(Standing { state: State::Confirmed, booking_id: Some("BK-2".to_owned()) });
+    let changed = poll_after(&booked(), missing, [refused(Why::Missing), now_second, second]);
+    assert_eq!(changed.reasons(), ["Booked"]);
+    let unnamed = FlightTicket { status: booked().status, ..samples::seed() };
+    let noted_again = poll(&unnamed, [confirmed()]);
+    assert_eq!((noted_again.steps.len(), noted_again.events), (3, vec![]));
+}
+
 /// Neither the uid of the other object nor its namespace is shown.
 #[test]
 fn booking_of_another_namespace_is_not_adopted() {
