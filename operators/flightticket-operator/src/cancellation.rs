@@ -15,7 +15,7 @@ use crate::{
     FlightTicket,
     api::v1::{DeletionPolicy, Phase, RebookPolicy},
     booking::{Outcome, Refusal, Request, Standing, State, Why},
-    course::{SoFar, TELLING, Wait},
+    course::{FAILURES_TO_REPORT, SoFar, Wait},
     status::{self, StatusUpdate},
     ticket::{BOOKING_ID, MOST_ATTEMPTS},
 };
@@ -67,7 +67,7 @@ impl<'a> Cancellation<'a> {
         } else {
             cancellation.references =
                 (0..=cancellation.last_attempt()).rev().map(|attempt| ticket.reference(attempt)).collect();
-            cancellation.close_later(cancellation.last_attempt() + 1);
+            cancellation.also_close(cancellation.last_attempt() + 1);
         }
         cancellation
     }
@@ -79,7 +79,7 @@ impl<'a> Cancellation<'a> {
 
     /// Sends no more requests: there is no provider, or the ticket is deleted by force and the provider does not answer in time.
     pub fn give_up(&mut self) {
-        self.stay(Wait::Change);
+        self.stop_and_wait(Wait::Change);
     }
 
     /// Returns the status while the provider wants no request.
@@ -88,7 +88,10 @@ impl<'a> Cancellation<'a> {
         if update.status.phase != Phase::Cancelling {
             update.status.phase = Phase::Cancelling;
             update.status.settled = None;
-            update.ready = Some(status::no("Cancelling", "waiting until the time that the provider has named"));
+            update.ready = Some(status::no(
+                "Cancelling",
+                "the operator cancels the booking later, because the provider has asked it to wait",
+            ));
         }
         update
     }
@@ -106,7 +109,7 @@ impl<'a> Cancellation<'a> {
                 match (booking_id, self.later_attempt(request)) {
                     (Some(id), Some(attempt)) => {
                         self.cancelled = Some(id);
-                        self.close_later(attempt + 1);
+                        self.also_close(attempt + 1);
                     }
                     (id, _) => self.cancelled = self.cancelled.take().or(id),
                 }
@@ -118,24 +121,24 @@ impl<'a> Cancellation<'a> {
             }
             Outcome::Refused(refusal) if refusal.why == Why::Credentials => {
                 self.update.ready = Some(status::authentication_failed(&refusal));
-                self.stay(Wait::Credentials);
+                self.stop_and_wait(Wait::Credentials);
             }
             Outcome::Refused(refusal) if refusal.why == Why::Forbidden => {
                 self.update.ready = Some(status::forbidden(request, &refusal, true));
-                self.stay(Wait::Forbidden);
+                self.stop_and_wait(Wait::Forbidden);
             }
             Outcome::Unknown(unknown) => {
                 let message = format!("{}: {}", request.op(), unknown.message(true));
-                self.update.ready = Some(if self.so_far.failures + 1 >= TELLING {
+                self.update.ready = Some(if self.so_far.failures + 1 >= FAILURES_TO_REPORT {
                     status::unavailable(message)
                 } else {
                     status::no("Cancelling", message)
                 });
-                self.stay(Wait::Trouble(unknown.retry_after));
+                self.stop_and_wait(Wait::Trouble(unknown.retry_after));
             }
             Outcome::Booking(_) | Outcome::Standing(_) | Outcome::Refused(_) => {
                 self.update.ready = Some(status::no("Cancelling", "the provider's answer does not match the request"));
-                self.stay(Wait::Trouble(None));
+                self.stop_and_wait(Wait::Trouble(None));
             }
         }
     }
@@ -161,7 +164,7 @@ impl<'a> Cancellation<'a> {
     }
 
     /// Adds the reference of an attempt of which the status does not know, if the operator may have made it.
-    fn close_later(&mut self, attempt: u32) {
+    fn also_close(&mut self, attempt: u32) {
         // A new object has generation 1, its deletion raises that by one, and so does each edit. Most tickets are never edited: they
         // need only the request for the reference that they know.
         let is_edited = self.ticket.metadata.generation.is_none_or(|generation| generation > 2);
@@ -177,7 +180,8 @@ impl<'a> Cancellation<'a> {
         self.ticket.attempt_of(reference).filter(|attempt| *attempt > self.last_attempt())
     }
 
-    fn stay(&mut self, wait: Wait) {
+    /// Ends the poll without its other requests. A booking may be left, so the object stays.
+    fn stop_and_wait(&mut self, wait: Wait) {
         self.references.clear();
         self.wait = Some(wait);
     }

@@ -44,7 +44,7 @@ pub(crate) async fn reconcile(ticket: Arc<FlightTicket>, ctx: Context<FlightTick
             return Ok(Action::Done);
         }
     };
-    // Before any request, also to the API server: a crowd in one namespace must not keep the workers busy.
+    // Before any request, also to the API server: many tickets of one namespace must not keep all workers busy.
     let place = match admit(&ticket, provider, polling) {
         Ok(place) => place,
         Err(later) => return Ok(later),
@@ -92,7 +92,7 @@ pub(crate) async fn clean_up(
 ) -> Result<Deletion, Error> {
     let Booking { client, polling, .. } = ctx.config();
     let lack = client.as_ref().err().map(String::as_str);
-    // As in `reconcile`, a crowd without places sends no requests, also not to the API server. The cached ticket is enough to tell
+    // As in `reconcile`, tickets without a place send no requests, also not to the API server. The cached ticket is enough to tell
     // whether it needs a place, because all decisions follow from the refreshed one.
     let needs_provider = Cancellation::of(&cached, polling.so_far(&cached), lack).needs_provider();
     let admitted = match client {

@@ -1,6 +1,6 @@
 //! Decides the next step for a ticket from the provider's answers. Pure: the controller carries the steps out.
 //!
-//! Five rules make bookings exactly-once. A request is repeated until its outcome is known, always under the same reference. The
+//! Five rules give each ticket exactly one booking. A request is repeated until its outcome is known, always under the same reference. The
 //! id of a booking is noted on the object before any step relies on it. A lost booking is replaced only when its reference is
 //! closed and the next one is stored. A ticket that names a booking, and has none in its status, decides on no purchase; it only
 //! repeats one that its status stores, unless that was refused. An answer that the API does not define decides nothing.
@@ -72,7 +72,7 @@ pub struct SoFar {
 }
 
 /// Failures in a row after which the conditions report the provider as unavailable.
-pub const TELLING: u32 = 3;
+pub const FAILURES_TO_REPORT: u32 = 3;
 /// Maximum number of requests in one poll. More means that the provider undoes each change.
 const MOST_REQUESTS: u32 = 12;
 
@@ -197,15 +197,15 @@ impl<'a> Course<'a> {
             (request, Outcome::Refused(refusal)) if refusal.why == Why::Forbidden => self.forbidden(&request, &refusal),
             (Request::Close { reference }, Outcome::Standing(Standing { state: State::Cancelled, .. })) => {
                 if self.update.status.reference.as_ref() == Some(&reference) {
-                    self.anew();
+                    self.book_again();
                 } else {
                     self.forget_and_book();
                 }
             }
             (Request::Close { .. }, Outcome::Refused(refusal)) => self.not_closed(&refusal),
-            (_, Outcome::Standing(standing)) if self.seeks_holder() => self.holds(standing),
+            (_, Outcome::Standing(standing)) if self.seeks_holder() => self.holder_looked_up(standing),
             (_, Outcome::Refused(Refusal { why: Why::Missing, .. })) if self.seeks_holder() => self.still_taken(),
-            (Request::Lookup { .. }, Outcome::Standing(standing)) => self.stands(standing),
+            (Request::Lookup { .. }, Outcome::Standing(standing)) => self.looked_up(standing),
             (Request::Lookup { .. }, Outcome::Refused(_)) => self.lost(not_found(&self.shown_id())),
             (request @ Request::Book(_), Outcome::Booking(booking)) => match self.ticket.attempt_of(&booking.reference)
             {
@@ -263,13 +263,14 @@ impl<'a> Course<'a> {
     fn conclude(&mut self, phase: Phase, ready: Finding) {
         let status = &mut self.update.status;
         status.phase = phase;
-        status.settled = Some(self.ticket.demand(&self.claim, self.is_own));
+        status.settled = Some(self.ticket.fingerprint(&self.claim, self.is_own));
         (self.update.ready, self.update.synced) = (Some(ready), Some(status::not_booked()));
     }
 
+    /// Handles a request whose outcome is unknown.
     fn trouble(&mut self, request: &Request, unknown: &Unknown) {
         let message = format!("{}: {}", request.op(), unknown.message(self.is_about_own(request)));
-        if self.so_far.failures + 1 >= TELLING {
+        if self.so_far.failures + 1 >= FAILURES_TO_REPORT {
             self.update.ready = Some(status::unavailable(message.clone()));
             self.update.synced = Some(status::unavailable(message));
         } else {
@@ -285,6 +286,7 @@ impl<'a> Course<'a> {
         self.update.ready.get_or_insert(finding);
     }
 
+    /// Handles an answer that the API does not define for this request: it decides nothing.
     fn misunderstood(&mut self, request: &Request) {
         let why = "the provider's answer does not match the request".to_owned();
         self.trouble(request, &Unknown { why, words: String::new(), retry_after: None, answered: true });
@@ -304,8 +306,8 @@ impl<'a> Course<'a> {
         self.rest(Wait::Forbidden);
     }
 
-    /// Whether the request is about a booking of the ticket itself. By its id, a ticket may name a booking of anyone. All references are
-    /// its own.
+    /// Whether the request is about a booking of the ticket itself. An id that the ticket names may be that of any booking. All references
+    /// are its own.
     fn is_about_own(&self, request: &Request) -> bool {
         self.is_own || !matches!(request, Request::Get { .. } | Request::Adopt { .. })
     }
@@ -317,7 +319,7 @@ impl<'a> Course<'a> {
             // The annotation names a booking that the operator has already given up, for example because a late request has written
             // it again.
             if self.update.status.purchase_refused {
-                return self.settle(Phase::Cancelled, replaced(booking));
+                return self.settle(Phase::Cancelled, lost_before(booking));
             }
             // The purchase that the status stores may have happened, and nothing else finds it.
             return self.ask(Request::Close { reference: booking.reference.clone() });
@@ -401,9 +403,10 @@ impl<'a> Course<'a> {
         } else {
             format!("belongs to another FlightTicket; set annotation {ADOPT}=true to take it over")
         };
-        self.settle(Phase::Rejected, held(format!("Booking {} {why}", booking.id)));
+        self.settle(Phase::Rejected, held_by_another(format!("Booking {} {why}", booking.id)));
     }
 
+    /// Returns the id of the booking that the status shows, or else of the one that the annotation names.
     fn shown_id(&self) -> String {
         self.update.status.booking_id.as_deref().or(self.claim.booking()).unwrap_or_default().to_owned()
     }
@@ -414,7 +417,7 @@ fn not_found(id: &str) -> Finding {
 }
 
 /// The ticket names a booking that the operator has given up, and the provider has refused the next one.
-fn replaced(booking: &Booking) -> Finding {
+fn lost_before(booking: &Booking) -> Finding {
     let message = format!(
         "Booking {} was lost before, and the provider has refused to book again; remove the annotation {BOOKING_ID} to try \
          once more",
@@ -423,7 +426,7 @@ fn replaced(booking: &Booking) -> Finding {
     status::no("BookingCancelledExternally", message)
 }
 
-fn held(message: String) -> Finding {
+fn held_by_another(message: String) -> Finding {
     status::no("BookingHeldByAnother", message)
 }
 

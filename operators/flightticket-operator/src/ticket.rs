@@ -102,7 +102,7 @@ impl FlightTicket {
     /// Returns a fingerprint of everything in the object that a final answer depends on, with this claim. When it changes, the
     /// operator tries again. While the ticket manages a booking of its own (`has_own`), [`BOOKING_ID`] does not count, because the
     /// operator itself writes it.
-    pub fn demand(&self, claim: &Claim, has_own: bool) -> String {
+    pub fn fingerprint(&self, claim: &Claim, has_own: bool) -> String {
         let claimed = if has_own && !self.observes() { None } else { claim.id.as_deref() };
         let generation = self.metadata.generation.unwrap_or_default();
         let texts = format!("{:?}", [claimed, self.annotation(RETRY), claim.adopt.as_deref()]);
@@ -112,7 +112,7 @@ impl FlightTicket {
     /// Whether the answer that the status stores as final is for the object as it is now.
     pub fn is_settled(&self) -> bool {
         self.status.as_ref().is_some_and(|status| {
-            status.settled.as_deref() == Some(&*self.demand(&self.claim(), self.own_booking().is_some()))
+            status.settled.as_deref() == Some(&*self.fingerprint(&self.claim(), self.own_booking().is_some()))
         })
     }
 
@@ -127,7 +127,7 @@ impl FlightTicket {
         let status = self.status.as_ref();
         let is_reported = status.is_some_and(|status| status.conditions.iter().any(|it| it.type_ == "Ready"));
         let forced = self.annotation(FORCE_DELETE).map(str::to_owned);
-        (self.demand(&self.claim(), self.own_booking().is_some()), forced, is_reported)
+        (self.fingerprint(&self.claim(), self.own_booking().is_some()), forced, is_reported)
     }
 }
 
@@ -165,17 +165,17 @@ mod tests {
     }
 
     #[test]
-    fn demand_changes_with_spec_and_user_annotations() {
+    fn fingerprint_changes_with_spec_and_user_annotations() {
         let annotated = |name: &str| samples::with(&json!({"metadata": {"annotations": {name: "BK-1"}}}));
-        let demand = |ticket: FlightTicket, has_own| ticket.demand(&ticket.claim(), has_own);
-        let seed = demand(samples::seed(), false);
+        let fingerprint = |ticket: FlightTicket, has_own| ticket.fingerprint(&ticket.claim(), has_own);
+        let seed = fingerprint(samples::seed(), false);
         for name in [BOOKING_ID, RETRY, ADOPT] {
-            assert_ne!(demand(annotated(name), false), seed, "{name}");
+            assert_ne!(fingerprint(annotated(name), false), seed, "{name}");
         }
-        assert_ne!(demand(samples::with(&json!({"metadata": {"generation": 2}})), false), seed);
-        assert_eq!(demand(annotated("other"), false), seed);
-        let known = demand(samples::seed(), true);
-        assert_eq!(demand(annotated(BOOKING_ID), true), known, "the operator itself writes it");
+        assert_ne!(fingerprint(samples::with(&json!({"metadata": {"generation": 2}})), false), seed);
+        assert_eq!(fingerprint(annotated("other"), false), seed);
+        let known = fingerprint(samples::seed(), true);
+        assert_eq!(fingerprint(annotated(BOOKING_ID), true), known, "the operator itself writes it");
     }
 
     #[test]

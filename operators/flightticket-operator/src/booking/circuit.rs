@@ -20,9 +20,10 @@ const OVERDUE: Duration = Duration::from_mins(10);
 pub(crate) struct Circuit {
     failures: u32,
     /// While the circuit is open: when the next trial request may be sent.
-    closed_at: Option<Instant>,
+    next_trial: Option<Instant>,
     /// Until when the provider has asked the ticket of the last failure to wait.
     named: Option<Instant>,
+    /// The last failure.
     last: String,
 }
 
@@ -42,11 +43,11 @@ impl Circuit {
     ///
     /// If the circuit is open.
     pub(crate) fn enter(&mut self, now: Instant) -> Result<(), Open> {
-        if let Some(closed_at) = self.closed_at {
-            if now < closed_at {
-                return Err(Open { wait: closed_at - now, last: self.last.clone() });
+        if let Some(next_trial) = self.next_trial {
+            if now < next_trial {
+                return Err(Open { wait: next_trial - now, last: self.last.clone() });
             }
-            self.closed_at = Some(now + TRIAL); // this is the trial request; all others wait for its result
+            self.next_trial = Some(now + TRIAL); // this is the trial request; all others wait for its result
         }
         Ok(())
     }
@@ -54,7 +55,7 @@ impl Circuit {
     /// Records that the provider answered.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
-        (self.closed_at, self.named) = (None, None);
+        (self.next_trial, self.named) = (None, None);
     }
 
     /// Records that the provider did not answer, or answered 429 or 5xx, perhaps with a time to wait.
@@ -63,14 +64,14 @@ impl Circuit {
         self.named = retry_after.map(|wait| now + wait);
         why.clone_into(&mut self.last);
         if self.failures >= FAILURES {
-            self.closed_at = Some(now + PAUSE);
+            self.next_trial = Some(now + PAUSE);
         }
     }
 
     /// Whether the circuit is open, and a trial request has been sent or will be. If it is long overdue, the tickets send no
     /// requests any more, for example because they are paused.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
-        self.closed_at.is_some_and(|closed_at| now < self.named.unwrap_or(closed_at).max(closed_at) + OVERDUE)
+        self.next_trial.is_some_and(|next_trial| now < self.named.unwrap_or(next_trial).max(next_trial) + OVERDUE)
     }
 
     /// Whether the last request failed.
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn circuit_that_nobody_tries_any_more_does_not_count_as_open() {
+    fn circuit_without_further_requests_does_not_count_as_open() {
         let now = Instant::now();
         let mut circuit = open(now);
         let overdue = now + PAUSE + OVERDUE;

@@ -86,13 +86,13 @@ pub enum Trust {
 pub struct Https {
     trust: Trust,
     limit: Duration,
-    made: Mutex<Option<Made>>,
+    cached: Mutex<Option<CachedClient>>,
 }
 
 /// A client with one version of the authorities. Another version leads to another client.
-struct Made {
+struct CachedClient {
     version: Version,
-    client: Connected,
+    client: HttpClient,
 }
 
 /// A version of the authorities.
@@ -104,16 +104,16 @@ enum Version {
     Pem(Arc<str>),
 }
 
-type Connected = Client<Patient<HttpsConnector<HttpConnector>>, Full<Bytes>>;
+type HttpClient = Client<TimeLimited<HttpsConnector<HttpConnector>>, Full<Bytes>>;
 
 impl Https {
     /// Creates a transport. `limit` is for each phase: the connection, the head of the answer, and its body. It reads the
     /// authorities with the first request, not before.
     pub fn new(trust: Trust, limit: Duration) -> Self {
-        Self { trust, limit, made: Mutex::default() }
+        Self { trust, limit, cached: Mutex::default() }
     }
 
-    async fn client(&self, is_tls: bool) -> Result<Connected, Failure> {
+    async fn client(&self, is_tls: bool) -> Result<HttpClient, Failure> {
         let version = match &self.trust {
             Trust::Shared(certificate) if is_tls => {
                 let failed = |error: manager::Error| {
@@ -124,9 +124,9 @@ impl Https {
             Trust::File(path) => Version::Modified(std::fs::metadata(path).ok().and_then(|it| it.modified().ok())),
             Trust::System | Trust::Shared(_) => Version::Modified(None),
         };
-        let mut made = self.made.lock();
-        if let Some(made) = made.as_ref().filter(|made| made.version == version) {
-            return Ok(made.client.clone());
+        let mut cached = self.cached.lock();
+        if let Some(cached) = cached.as_ref().filter(|cached| cached.version == version) {
+            return Ok(cached.client.clone());
         }
         let mut http = HttpConnector::new();
         http.enforce_http(false);
@@ -137,8 +137,8 @@ impl Https {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
-            .build(Patient { inner: https, limit: self.limit });
-        *made = Some(Made { version, client: client.clone() });
+            .build(TimeLimited { inner: https, limit: self.limit });
+        *cached = Some(CachedClient { version, client: client.clone() });
         Ok(client)
     }
 
@@ -168,7 +168,7 @@ impl Https {
     }
 }
 
-/// The authorities in PEM text.
+/// Returns the authorities of these certificates.
 fn roots(
     certificates: impl Iterator<Item = Result<CertificateDer<'static>, pem::Error>>,
 ) -> Result<RootCertStore, String> {
@@ -185,7 +185,7 @@ impl Transport for Https {
         Box::pin(async move {
             let client = self.client(request.uri().scheme_str() == Some("https")).await?;
             let late = |phase, after| move |_| Failure::Late { phase, after };
-            // Twice the limit, because it covers connecting too, which `Patient` limits.
+            // Twice the limit, because it covers connecting too, which `TimeLimited` limits.
             let limit = self.limit * 2;
             let answer = timeout(limit, client.request(request.map(Full::new))).await.map_err(late("answer", limit))?;
             let (head, body) = answer.map_err(|error| Failure::Broken(chain(&error)))?.into_parts();
@@ -201,23 +201,23 @@ impl Transport for Https {
 
 /// A connector with a time limit.
 #[derive(Debug, Clone)]
-struct Patient<C> {
+struct TimeLimited<C> {
     inner: C,
     limit: Duration,
 }
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-impl<C> Service<Uri> for Patient<C>
+impl<C> Service<Uri> for TimeLimited<C>
 where
-    C: Service<Uri, Error = Failed, Future: Send + 'static>,
+    C: Service<Uri, Error = BoxError, Future: Send + 'static>,
     C::Response: Send,
 {
     type Response = C::Response;
-    type Error = Failed;
-    type Future = Pin<Box<dyn Future<Output = Result<C::Response, Failed>> + Send>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<C::Response, BoxError>> + Send>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context)
     }
 

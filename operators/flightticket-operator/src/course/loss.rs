@@ -37,7 +37,7 @@ impl Course<'_> {
     }
 
     /// Handles the state of the reference of a booking that the provider does not find by its id.
-    pub(super) fn stands(&mut self, standing: Standing) {
+    pub(super) fn looked_up(&mut self, standing: Standing) {
         let missed = self.shown_id();
         match standing {
             Standing { state: State::Cancelled, booking_id: Some(id) } if id == missed => {
@@ -67,7 +67,7 @@ impl Course<'_> {
     }
 
     /// Books again under the next reference, after the old one is closed. The status stores the new reference before the request.
-    pub(super) fn anew(&mut self) {
+    pub(super) fn book_again(&mut self) {
         self.events.extend(self.loss.take().map(|loss| Event::warning(loss.reason, loss.message)));
         self.update.status.attempt += 1;
         self.write(Claim { id: None, adopt: None });
@@ -81,12 +81,15 @@ impl Course<'_> {
 
     /// Handles a reference that the provider does not close: its booking may still be valid, so there is no other one.
     pub(super) fn not_closed(&mut self, refusal: &Refusal) {
-        let refused = format!("the provider does not cancel what its reference may still have: {}", refusal.words());
+        let refused = format!(
+            "the provider refuses to close its reference, under which a booking may still exist: {}",
+            refusal.words()
+        );
         if let Some(loss) = self.loss.take() {
             let message = format!("{}; not booked again, because {refused}", loss.message);
             self.settle(Phase::Cancelled, Finding { message, ..loss });
         } else {
-            let message = format!("Booking {} is of an earlier attempt; {refused}", self.shown_id());
+            let message = format!("Booking {} was made by an earlier attempt; {refused}", self.shown_id());
             self.settle(Phase::Rejected, status::no("BookingRejected", message));
         }
     }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use manager::Finding;
 
-use super::{Course, Wait, aim::Aim, difference, held, not_found};
+use super::{Course, Wait, aim::Aim, difference, held_by_another, not_found};
 use crate::{
     api::v1::Phase,
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
@@ -34,11 +34,11 @@ impl Course<'_> {
             Outcome::Standing(Standing { booking_id: Some(id), .. }) => self.ask(Request::Get { id }),
             Outcome::Standing(_) | Outcome::Refused(_) if matches!(request, Request::Lookup { .. }) => {
                 let message = format!("set annotation {BOOKING_ID} to the ID of the booking to report");
-                self.see(Phase::Pending, status::no(NOTHING_NAMED, message), status::not_booked());
+                self.set_state_and_rest(Phase::Pending, status::no(NOTHING_NAMED, message), status::not_booked());
             }
             Outcome::Refused(Refusal { why: Why::Missing, .. }) => {
                 if self.is_missing_for_long() {
-                    self.see(Phase::Cancelled, not_found(&self.shown_id()), status::not_booked());
+                    self.set_state_and_rest(Phase::Cancelled, not_found(&self.shown_id()), status::not_booked());
                 } else {
                     self.tolerate_lag();
                 }
@@ -62,7 +62,7 @@ impl Course<'_> {
         let is_own = self.ticket.attempt_of(&booking.reference).is_some();
         if !is_own && booking.namespace.as_ref() != Some(&self.ticket.contact().namespace) {
             let why = "belongs to no FlightTicket of this namespace, and cannot be observed from here";
-            return self.settle(Phase::Rejected, held(format!("Booking {} {why}", booking.id)));
+            return self.settle(Phase::Rejected, held_by_another(format!("Booking {} {why}", booking.id)));
         }
         self.show(booking);
         let id = &booking.id;
@@ -75,14 +75,14 @@ impl Course<'_> {
                     .then(|| format!("Booking {id} has {} seat(s); the spec requests {wanted}", booking.number));
                 let synced =
                     difference(self.ticket, booking).or(seats).map_or_else(status::up_to_date, status::diverged);
-                self.see(Phase::Booked, status::booked(booking), synced);
+                self.set_state_and_rest(Phase::Booked, status::booked(booking), synced);
             }
             State::Pending => self.unconfirmed(format!("Booking {id} awaits confirmation")),
             State::Other(state) => self.unconfirmed(format!("Booking {id} has the state {state} at the provider")),
             State::Rejected => {
                 let message = booking.message.as_deref().unwrap_or("the airline refused");
                 let ready = status::no("BookingRejected", format!("REJECTED: {message}"));
-                self.tell(Phase::Rejected, ready, status::not_booked());
+                self.set_state(Phase::Rejected, ready, status::not_booked());
                 if is_own && self.claim.booking().is_none() && self.aim == Aim::Observe {
                     // A late request may have booked under its reference since.
                     self.aim = self.aim.looking_again();
@@ -94,18 +94,19 @@ impl Course<'_> {
             State::Cancelled => {
                 let ready =
                     status::no("BookingCancelledExternally", format!("Booking {id} was cancelled by the provider"));
-                self.see(Phase::Cancelled, ready, status::not_booked());
+                self.set_state_and_rest(Phase::Cancelled, ready, status::not_booked());
             }
         }
     }
 
     /// Ends the poll with what the provider has answered. It may change, so polls go on.
-    fn see(&mut self, phase: Phase, ready: Finding, synced: Finding) {
-        self.tell(phase, ready, synced);
+    fn set_state_and_rest(&mut self, phase: Phase, ready: Finding, synced: Finding) {
+        self.set_state(phase, ready, synced);
         self.rest(Wait::Poll);
     }
 
-    fn tell(&mut self, phase: Phase, ready: Finding, synced: Finding) {
+    /// Sets what the status reports.
+    fn set_state(&mut self, phase: Phase, ready: Finding, synced: Finding) {
         self.update.status.phase = phase;
         self.update.ready = Some(ready);
         self.update.synced = Some(synced);

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use manager::Event;
 
-use super::{Course, Wait, aim::Aim, held};
+use super::{Course, Wait, aim::Aim, held_by_another};
 use crate::{
     api::v1::Phase,
     booking::{Booking, Outcome, Refusal, Request, Standing, State, Unknown, Why},
@@ -38,7 +38,7 @@ impl Course<'_> {
     pub(super) fn not_adopted(&mut self, refusal: &Refusal) {
         // The provider's words may name the other object.
         let words = format!("cannot be taken over: the provider answers {}", refusal.name());
-        self.conclude(Phase::Rejected, held(format!("Booking {} {words}", self.shown_id())));
+        self.conclude(Phase::Rejected, held_by_another(format!("Booking {} {words}", self.shown_id())));
         if refusal.why == Why::Taken {
             self.look_again(); // the ticket may have a booking that it does not know of
         } else {
@@ -138,7 +138,7 @@ impl Course<'_> {
 
     /// Handles the state of a reference under which the provider refuses a purchase, because another trip is booked under it. The
     /// ticket may have taken that booking over, and have got no answer.
-    pub(super) fn holds(&mut self, standing: Standing) {
+    pub(super) fn holder_looked_up(&mut self, standing: Standing) {
         match standing {
             Standing { state, booking_id: Some(id) } if state != State::Rejected => self.ask(Request::Get { id }),
             _ => self.still_taken(),

@@ -145,7 +145,7 @@ fn answer_that_is_not_understood_shows_the_words_of_the_provider_only_for_an_own
     let problem = json!({"code": "OTHER", "detail": "words"});
     let other =
         json!({"id": "words", "reference": "a", "from": "a", "to": "b", "number": 1, "state": "a", "version": 1});
-    let so_far = SoFar { failures: TELLING, ..SoFar::default() };
+    let so_far = SoFar { failures: FAILURES_TO_REPORT, ..SoFar::default() };
     for (status, body, why, words) in [
         (409_u16, &problem, "the answer is 409", ": OTHER: words"),
         (500, &problem, "the answer is 500", ": OTHER: words"),

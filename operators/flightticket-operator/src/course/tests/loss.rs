@@ -41,8 +41,8 @@ fn lost_booking_is_rebooked_only_by_policy() {
     }
     let fixed = poll(&always, [cancelled(), refused(Why::Fixed)]);
     assert_eq!(fixed.said(), "Cancelled False/BookingCancelledExternally False/NotBooked for good");
-    let words = "Booking BK-1 was cancelled by the provider; not booked again, because the provider does not cancel what \
-                 its reference may still have: CODE: words";
+    let words = "Booking BK-1 was cancelled by the provider; not booked again, because the provider refuses to close \
+                 its reference, under which a booking may still exist: CODE: words";
     assert_eq!(fixed.events, [Event::warning("BookingCancelledExternally", words)]);
     assert_eq!(poll(&fixed.stored(&always), []).wait(), Wait::Change);
 

@@ -215,7 +215,8 @@ fn observed_rejected_booking_gives_way_to_a_later_one() {
         assert_eq!(poll(&observing, answers).said(), "Rejected False/BookingRejected False/NotBooked");
     }
     // An outage hides no answer that the provider has given.
-    let failed = poll_after(&observing, SoFar { failures: TELLING, ..SoFar::default() }, [rejected(), unknown()]);
+    let failed =
+        poll_after(&observing, SoFar { failures: FAILURES_TO_REPORT, ..SoFar::default() }, [rejected(), unknown()]);
     assert_eq!((failed.said().as_str(), failed.wait()), ("Rejected False/BookingRejected False/NotBooked", Wait::Poll));
 }
 
