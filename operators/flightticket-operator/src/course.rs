@@ -89,7 +89,7 @@ pub struct Course<'a> {
     claim: Claim,
     /// Why the booking is lost, while the operator closes its reference to book again.
     loss: Option<Finding>,
-    /// What this poll may do.
+    /// What this poll may do, and what it looks for.
     aim: Aim,
     /// Whether the booking in the status is the ticket's own, and not one that the ticket has only observed.
     is_own: bool,

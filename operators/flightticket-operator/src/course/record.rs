@@ -32,7 +32,7 @@ impl Course<'_> {
         status.provider_message.clone_from(&booking.message);
     }
 
-    /// Forgets what the status shows of a booking.
+    /// Removes the booking from the status, and keeps the number of attempts.
     pub(super) fn forget(&mut self) {
         self.is_own = false;
         let FlightTicketStatus { attempt, conditions, fence, .. } = std::mem::take(&mut self.update.status);
@@ -56,19 +56,21 @@ impl Course<'_> {
     }
 }
 
-/// Returns the event about another name in the annotation, which the note of the ticket's own booking replaces. A user has written the
-/// name and gets no other answer. Only a name that the status shows too is an earlier note of the operator.
+/// Returns the event for the user who has named another booking in the annotation, which the note of the ticket's own booking replaces.
+/// Without it, the name would disappear without an answer.
 fn replaced_name(ticket: &FlightTicket, claim: &Claim, own: &str) -> Option<Event> {
     let named = claim.id.as_deref().filter(|named| *named != own)?;
     if claim.adopts() && claim.booking().is_some() {
         let message = format!("Booking {named} is not taken over, because the ticket has booking {own}");
         return Some(Event::warning("AdoptionRefused", message));
     }
-    let is_note = ticket.own_booking() == Some(named);
+    if ticket.own_booking() == Some(named) {
+        return None; // the operator itself has noted it, before the provider gave the booking another id
+    }
     let message = format!(
         "Reverted annotation {BOOKING_ID} from \"{}\" to \"{own}\", the booking of this FlightTicket; name the other booking in \
          another FlightTicket instead",
         plain(named)
     );
-    (!is_note).then(|| Event::warning("BookingIdReverted", message))
+    Some(Event::warning("BookingIdReverted", message))
 }
