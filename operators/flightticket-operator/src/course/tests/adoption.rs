@@ -65,6 +65,12 @@ fn name_of_another_booking_is_reverted_with_a_warning() {
         assert_eq!(kept.events, [Event::warning("BookingIdReverted", words)]);
         assert_eq!(poll(&kept.stored(&renamed), [confirmed()]).events, [], "the name is the ticket's own again");
     }
+    let asking = patched(&named("../admin"), &json!({"metadata": {"annotations": {ADOPT: "true"}}}));
+    assert_eq!(
+        poll(&asking, [confirmed()]).reasons(),
+        ["BookingIdReverted"],
+        "there is no booking of this name to take over"
+    );
     let missing = SoFar { missing: Some(LAG), ..SoFar::default() };
     // Also a name under which the provider knows no booking, if the ticket turns out to have one.
     let mistyped = samples::with(&json!({"metadata": {"annotations": {BOOKING_ID: "BK-9"}}}));
