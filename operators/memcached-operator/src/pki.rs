@@ -36,7 +36,8 @@ const END: &str = "-----END CERTIFICATE-----\n";
 pub(crate) fn authority(stored: Option<&Pair>, policy: &Policy, now: Timestamp) -> Result<Option<Pair>, Error> {
     let known = stored.and_then(|pair| Some((pair, pair.read()?)));
     // A serving certificate that is made today must not outlive the authority.
-    if known.as_ref().is_some_and(|(_, it)| it.not_after.duration_since(now) >= policy.validity + policy.renewal) {
+    let lasts = |it: &Certificate| it.not_after.duration_since(now) >= policy.validity + policy.renewal;
+    if known.as_ref().is_some_and(|(_, it)| it.is_authority() && lasts(it)) {
         return Ok(None);
     }
     // Clients look up an authority by its name: those of two Memcacheds and those of two keys differ, and it stays at each renewal.

@@ -124,6 +124,8 @@ pub struct Certificate {
     /// Its common name. Clients look up an authority by it.
     pub common_name: Option<String>,
     public_key: Vec<u8>,
+    /// Whether its key may sign certificates.
+    is_ca: bool,
     /// The identifier of its key.
     own_key: Option<Vec<u8>>,
     /// The identifier of the key that signed it.
@@ -146,9 +148,10 @@ impl Certificate {
         let names = certificate.subject_alternative_name().ok().flatten();
         let names = names.into_iter().flat_map(|names| names.value.general_names.iter().filter_map(name)).collect();
         let common_name = certificate.subject().iter_common_name().find_map(|it| it.as_str().ok()).map(str::to_owned);
-        let (mut own_key, mut issuer_key) = (None, None);
+        let (mut is_ca, mut own_key, mut issuer_key) = (false, None, None);
         for extension in certificate.extensions() {
             match extension.parsed_extension() {
+                ParsedExtension::BasicConstraints(constraints) => is_ca = constraints.ca,
                 ParsedExtension::SubjectKeyIdentifier(key) => own_key = Some(key.0.to_vec()),
                 ParsedExtension::AuthorityKeyIdentifier(issuer) => {
                     issuer_key = issuer.key_identifier.as_ref().map(|key| key.0.to_vec());
@@ -162,6 +165,7 @@ impl Certificate {
             names,
             common_name,
             public_key: certificate.public_key().subject_public_key.data.to_vec(),
+            is_ca,
             own_key,
             issuer_key,
         })
@@ -175,6 +179,11 @@ impl Certificate {
     /// Whether it is for the same key.
     pub fn has_key_of(&self, other: &Self) -> bool {
         self.public_key == other.public_key
+    }
+
+    /// Whether it is the certificate of an authority, with an identifier of its key, which [`Certificate::is_of`] needs.
+    pub fn is_authority(&self) -> bool {
+        self.is_ca && self.own_key.is_some()
     }
 
     /// Whether it names the key of this authority as the one that signed it.
@@ -227,6 +236,7 @@ mod tests {
         let read = |pair: &Pair| pair.read().expect("a certificate with its key");
         assert!(read(&serving).is_of(&read(&authority)) && read(&serving).is_of(&read(&renewed)));
         assert!(!read(&serving).is_of(&read(&other)));
+        assert!(read(&authority).is_authority() && !read(&serving).is_authority());
         assert!(read(&authority).has_key_of(&read(&renewed)) && !read(&authority).has_key_of(&read(&other)));
         assert_eq!(read(&renewed).common_name.as_deref(), Some("a"));
         let mixed = Pair { key: other.key, ..authority };

@@ -144,6 +144,18 @@ fn clients_trust_a_few_former_authorities() {
     assert_eq!(bundle.matches(END).count(), MOST_FORMER + 1);
 }
 
+/// What a user has written into the Secret. Clients would accept nothing that it signs, and each reconcile would sign again.
+#[test]
+fn certificate_that_is_no_authority_is_replaced() {
+    let lasting = Validity { from: day(0), lifetime: policy().validity * AUTHORITY_LIVES };
+    let written = fresh(day(0)).0.sign("cache", &policy().names, lasting).expect("a certificate");
+    let made = authority(Some(&written), &policy(), day(0)).expect("no error").expect("an authority");
+    let certificate = signed(&made, None, day(0)).expect("a certificate");
+    assert!(accepts(&made, &certificate, "cache", day(0)));
+    assert_eq!(authority(Some(&made), &policy(), day(1)).expect("no error"), None);
+    assert_eq!(signed(&made, Some(&certificate), day(1)), None, "it signs once");
+}
+
 #[test]
 fn unusable_or_foreign_pairs_are_replaced() {
     let (good, certificate) = fresh(day(0));
