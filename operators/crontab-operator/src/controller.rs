@@ -80,6 +80,15 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
 
     let report = status::of(&known, &ctx.labelled::<Pod>(), ctx.config().security);
     let wanted = report.status.clone();
+    let surplus = history::surplus(&crontab.spec, &known.jobs, known.now);
+    let has_more = surplus.len() > DELETED_AT_ONCE;
+    // The status reports a refused deletion that comes before its write, and keeps the report when something else in it changes.
+    // In any other case the write comes first, because a deletion delays it.
+    let stored = crontab.status.as_ref();
+    let is_early = status::is_stored(&wanted, stored) || status::reports_problem(stored);
+    let (early, late): (Vec<LiveJob>, Vec<LiveJob>) =
+        surplus.into_iter().take(DELETED_AT_ONCE).partition(|job| is_early && known.is_recorded(job));
+    let deleted = delete_all(&early, &ctx).await;
     if decided.remember {
         ctx.apply_status_at_once(report).await?;
     } else {
@@ -102,18 +111,19 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
         return Ok(Action::After(UNTIL_GONE)); // the object is gone, but the cache still has it
     }
     let mut again = decided.again.into_iter().chain(known.situation().wait()).min();
-    if is_stored {
-        let surplus = history::surplus(&crontab.spec, &known.jobs, known.now);
-        for job in surplus.iter().take(DELETED_AT_ONCE) {
-            if let Err(error) = delete(job, &ctx).await {
-                // The next run must not wait for the back-off of the deletions.
-                if let Some(next) = again.and_then(|wait| known.now.checked_add(wait).ok()) {
-                    ctx.requeue_at(next);
-                }
-                return Err(error);
-            }
+    let deleted = match deleted {
+        Ok(()) if is_stored => delete_all(&late, &ctx).await,
+        other => other,
+    };
+    if let Err(error) = deleted {
+        // The next run must not wait for the back-off of the deletions.
+        if let Some(next) = again.and_then(|wait| known.now.checked_add(wait).ok()) {
+            ctx.requeue_at(next);
         }
-        if surplus.len() > DELETED_AT_ONCE {
+        return Err(error);
+    }
+    if is_stored {
+        if has_more {
             again = again.into_iter().chain([NEXT_DELETION]).min();
         }
         if let Some(time) = history::next_expiry(&crontab.spec, &known.jobs, known.now) {
@@ -240,6 +250,14 @@ async fn start(
         Creation::Ours(_) | Creation::Dying | Creation::Taken => {}
     }
     Ok(creation)
+}
+
+/// Deletes these Jobs, up to the first one whose deletion fails.
+async fn delete_all(jobs: &[LiveJob], ctx: &Context<CronTab, Shared>) -> Result<(), Error> {
+    for job in jobs {
+        delete(job, ctx).await?;
+    }
+    Ok(())
 }
 
 /// Deletes a Job. Returns whether it still existed.

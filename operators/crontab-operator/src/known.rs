@@ -124,6 +124,20 @@ impl<'a> Known<'a> {
         })
     }
 
+    /// Whether the status, as the reconcile has found it, records all that this Job shows. Such a Job may go before the next write of
+    /// the status.
+    pub fn is_recorded(&self, job: &LiveJob) -> bool {
+        let Some(status) = &self.crontab.status else { return false };
+        let stored = Memory::of(self.crontab, self.timing, second(self.now));
+        let mut observed = stored.clone();
+        observed.observe(job);
+        let is_active = status.active.iter().any(|reference| *job.uid == *reference.uid);
+        // The name depends on the number of requests that the status records, so this is the Job of one that it does not record.
+        let token = self.crontab.annotations().get(RUN_NOW);
+        let is_of_request = token.is_some_and(|token| *job.name == Run::Now(token).job_name(self.crontab));
+        observed == stored && !is_active && !is_of_request
+    }
+
     /// Returns its Jobs that have not ended, in the order of their scheduled times.
     pub fn active(&self) -> impl Iterator<Item = &LiveJob> {
         self.jobs.iter().filter(|job| job.end().is_none())

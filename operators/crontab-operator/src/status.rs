@@ -93,6 +93,12 @@ pub fn is_stored(wanted: &CronTabStatus, stored: Option<&CronTabStatus>) -> bool
     })
 }
 
+/// Whether `stored` reports a problem, such as a refused deletion.
+pub fn reports_problem(stored: Option<&CronTabStatus>) -> bool {
+    let conditions = stored.map_or(&[][..], |status| &status.conditions);
+    conditions.iter().any(|condition| condition.type_ == "Degraded" && condition.status == "True")
+}
+
 /// Returns a status with only the fields about active Jobs set.
 fn running(crontab: &CronTab, jobs: &[LiveJob]) -> CronTabStatus {
     let active: Vec<&LiveJob> = jobs.iter().filter(|job| job.end().is_none()).collect();

@@ -378,6 +378,38 @@ fn runs_that_the_status_lacks_are_unrecorded() {
 }
 
 #[test]
+fn job_is_recorded_if_the_status_shows_all_of_it() {
+    let failure = |time: &str| json!({"lastFailure": {"job": "a", "time": time, "reason": "x"}});
+    for (more, how, expected) in [
+        (json!({}), "+ 10:00", true),
+        (json!({}), "+ 09:00", true),
+        (json!({"lastScheduleTime": "2026-11-20T09:00:00Z"}), "+ 10:00", false),
+        (json!({"lastSuccessfulTime": "2026-11-20T10:00:29Z"}), "+ 10:00", false),
+        (json!({}), "- 10:00", false),
+        (failure("2026-11-20T10:00:30Z"), "- 10:00", true),
+        (failure("2026-11-20T10:00:29Z"), "- 10:00", false),
+        (json!({"active": [{"uid": "uid of a"}]}), "+ 10:00", false),
+        (json!({"active": [{"uid": "uid of b"}]}), "+ 10:00", true),
+    ] {
+        let mut status =
+            json!({"lastScheduleTime": "2026-11-20T10:00:00Z", "lastSuccessfulTime": "2026-11-20T10:00:30Z"});
+        status.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let mut crontab = crontab(&json!({}), &status);
+        let (timing, job) = (timing(&crontab), job("a", how));
+        let is_recorded = |crontab: &CronTab, job: &LiveJob| {
+            Known::of(crontab, &timing, vec![job.clone()], at("2026-11-20T10:30:00Z")).is_recorded(job)
+        };
+        assert_eq!(is_recorded(&crontab, &job), expected, "{how} {status}");
+        crontab.annotations_mut().insert(RUN_NOW.to_owned(), "a".to_owned());
+        assert_eq!(is_recorded(&crontab, &job), expected, "another Job is that of the request: {how} {status}");
+        let requested = Arc::new(Live { name: Run::Now("a").job_name(&crontab).into(), ..(*job).clone() });
+        assert!(!is_recorded(&crontab, &requested), "{how} {status}");
+        crontab.status = None;
+        assert!(!is_recorded(&crontab, &job), "{how}, without a status");
+    }
+}
+
+#[test]
 fn time_is_cut_to_the_second_before_it() {
     for (time, whole) in [
         ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00Z"),

@@ -3,7 +3,9 @@
 use manager_testing::InMemory;
 use serde_json::json;
 
-use crate::kit::{MINUTE, begun, begun_with, created, events, finish, job, jobs, put, status, until};
+use crate::kit::{
+    MINUTE, begun, begun_with, created, events, finish, job, jobs, problem, put, status, until, until_finishing,
+};
 
 /// Counts the operator's requests for Jobs with this verb.
 fn asked(memory: &InMemory, verb: &str) -> usize {
@@ -46,10 +48,7 @@ async fn refused_deletion_of_the_job_to_replace_is_reported_in_the_status() {
     until(&mut memory, "2026-11-20T12:05:00Z").await;
     assert!(faults.unused().is_empty(), "a deletion was refused");
     assert_eq!(jobs(&memory), [job("2026-11-20T11:00:00Z")]);
-    let status = status(&memory);
-    let degraded = status["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == "Degraded");
-    let told = degraded.map(|it| (it["status"].clone(), it["reason"].clone()));
-    assert_eq!(told, Some((json!("True"), json!("ChildRejected"))), "{status}");
+    assert_eq!(problem(&memory).as_deref(), Some("ChildRejected"), "{}", status(&memory));
 }
 
 const FORBIDDEN: &str = r#"before delete jobs.batch -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"u cannot delete jobs in API group batch\",\"code\":403}""#;
@@ -71,4 +70,32 @@ async fn forbidden_deletion_of_old_jobs_backs_off_and_delays_no_run() {
     assert!((3..=9).contains(&more), "once in five minutes: {more}");
     until(&mut memory, "2026-11-20T12:00:05Z").await;
     assert_eq!(created(&memory), ["2026-11-20T11:00:00Z", "2026-11-20T12:00:00Z"].map(job));
+}
+
+/// The report stays while runs start and end: otherwise it would never be old enough for `Stalled`, and each run would repeat its
+/// event.
+#[tokio::test(start_paused = true)]
+async fn refused_deletion_of_old_jobs_stays_in_the_status_until_it_succeeds() {
+    let spec = json!({"cronSpec": "0 * * * *", "successfulJobsHistoryLimit": 0});
+    let mut memory = begun("2026-11-20T10:59:30Z", &spec).await;
+    memory.start();
+    until(&mut memory, "2026-11-20T11:01:00Z").await;
+    let faults = memory.plan(&FORBIDDEN.parse().expect("a plan"));
+    finish(&memory).await;
+    until(&mut memory, "2026-11-20T11:30:00Z").await;
+    assert!(faults.unused().is_empty(), "a deletion was refused");
+    assert_eq!(problem(&memory).as_deref(), Some("Forbidden"), "{}", status(&memory));
+    let since = |memory: &InMemory| {
+        let status = status(memory);
+        let degraded = status["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == "Degraded");
+        degraded.map(|it| it["lastTransitionTime"].clone())
+    };
+    let reported = since(&memory);
+    until_finishing(&mut memory, "2026-11-20T13:30:00Z").await;
+    assert_eq!(jobs(&memory), ["11:00", "12:00", "13:00"].map(|time| job(&format!("2026-11-20T{time}:00Z"))));
+    assert_eq!((problem(&memory).as_deref(), since(&memory)), (Some("Forbidden"), reported), "{}", status(&memory));
+
+    memory.no_plan();
+    until(&mut memory, "2026-11-20T13:45:00Z").await;
+    assert_eq!((problem(&memory), jobs(&memory)), (None, Vec::new()));
 }
