@@ -183,7 +183,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             Err(error) => {
                 self.report_refusal(error)?;
                 self.leave(requests.kind(), &target.key);
-                Ok(self.existing::<C>(&target.key))
+                Box::pin(self.existing::<C>(requests, &target.key)).await
             }
         }
     }
@@ -322,7 +322,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         let (is_lost, verified) = (known.is_none(), known.as_ref().and_then(|known| known.verified));
         let is_changed = known.as_ref().is_some_and(Known::is_changed);
         if self.waits(requests, target, &difference) {
-            return Ok(known.map(|known| known.item));
+            return self.waiting::<C>(requests, &target.key, text);
         }
         if verified.is_none()
             && !adopted
@@ -383,7 +383,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
         what: &'static str,
     ) -> Outcome<C> {
         if self.creation_waits(requests, target) {
-            return Ok(self.store::<C>().known(&target.key).map(|known| known.item));
+            return self.waiting::<C>(requests, &target.key, read);
         }
         if self.remove::<C>(requests, &target.key, uid, Some(read)).await? {
             // Recorded before the create, which fails if the other client is faster.

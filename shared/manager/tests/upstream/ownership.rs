@@ -12,8 +12,8 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use manager::{Action, Context, Error};
-use model_apiserver::{NoFaults, Planned};
-use serde_json::json;
+use model_apiserver::{Model, NoFaults, Planned};
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::kit::{
@@ -188,6 +188,17 @@ async fn unowned_object_is_not_a_kept_child() {
     assert_eq!(port(&model, "c"), Some(1), "it is kept as it was");
 }
 
+/// Changes this Service as another client does.
+async fn patch(model: &Model, name: &str, patch: Value) {
+    let services: Api<Service> = Api::namespaced(model.client_named("other"), "default");
+    let parameters = PatchParams { field_manager: Some("other".to_owned()), ..PatchParams::default() };
+    services.patch(name, &parameters, &Patch::Merge(patch)).await.expect("the API server accepts the patch");
+}
+
+fn without_our_label() -> Value {
+    json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "another-manager"}}})
+}
+
 #[tokio::test(start_paused = true)]
 async fn unwanted_child_without_our_label_is_deleted() {
     let model = model();
@@ -196,9 +207,7 @@ async fn unwanted_child_without_our_label_is_deleted() {
     until("the Service", || port(&model, "a") == Some(80)).await;
     // The operator cannot repair the label, because its reads fail.
     let planned = plan(&model, "before get services.core #1..3 -> answer 500");
-    let label = Patch::Merge(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "another-manager"}}}));
-    let services: Api<Service> = Api::namespaced(model.client(), "default");
-    services.patch("a", &PatchParams::default(), &label).await.expect("the API server accepts the patch");
+    patch(&model, "a", without_our_label()).await;
     until("three failed reads", || planned.unused().is_empty()).await;
     change(&model, "a", 0).await;
     until("the Service is gone", || model.object("services", "default", "a").is_none()).await;
@@ -236,18 +245,14 @@ async fn each_unwanted_child_without_our_label_is_deleted() {
         sleep(MOMENT).await;
         // The operator cannot repair the labels, because its reads fail.
         plan(&model, "before get services.core -> answer 500");
-        let services: Api<Service> = Api::namespaced(model.client_named("other"), "default");
-        let patch = async |name: &str, patch: serde_json::Value| {
-            let parameters = PatchParams { field_manager: Some("other".to_owned()), ..PatchParams::default() };
-            services.patch(name, &parameters, &Patch::Merge(patch)).await.expect("the API server accepts the patch");
-            sleep(MOMENT).await;
-        };
         for &name in lost {
-            patch(name, json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "another-manager"}}})).await;
+            patch(&model, name, without_our_label()).await;
+            sleep(MOMENT).await;
         }
         if lost.len() == 1 {
             let port = json!([{"name": "a", "port": 80, "protocol": "TCP", "targetPort": 99}]);
-            patch("b", json!({"spec": {"ports": port}})).await;
+            patch(&model, "b", json!({"spec": {"ports": port}})).await;
+            sleep(MOMENT).await;
             let service = model.object("services", "default", "b").expect("a Service");
             assert_eq!(service["spec"]["ports"][0]["targetPort"], 80, "the operator has written the other one");
         }
@@ -256,4 +261,65 @@ async fn each_unwanted_child_without_our_label_is_deleted() {
         model.set_faults(NoFaults);
         until("the Services are gone", || model.objects("services").is_empty()).await;
     }
+}
+
+/// For each reconcile, whether its child was in sync; `None` if it got no child.
+type Children = Arc<Mutex<Vec<Option<bool>>>>;
+
+/// Keeps a Service, and notes what it gets.
+async fn keep_and_note(toy: Arc<Toy>, context: Context<Toy>, children: Children) -> Result<Action, Error> {
+    let port = json!([{"name": "a", "port": 80, "protocol": "TCP", "targetPort": 80}]);
+    let service = json!({"metadata": {"name": toy.name_any()}, "spec": {"ports": port}});
+    let child = context.apply::<Service>(serde_json::from_value(service).expect("a Service")).await?;
+    children.lock().expect("no panic").push(child.map(|child| context.is_in_sync::<Service>(&child)));
+    Ok(Action::Done)
+}
+
+/// A policy refuses the requests by which the operator would repair the label.
+#[tokio::test(start_paused = true)]
+async fn child_without_our_label_is_still_the_child_if_its_write_is_refused() {
+    for refused in ["create", "patch"] {
+        let model = model();
+        put(&model, &["a"]);
+        let children = Children::default();
+        let noted = children.clone();
+        let _harness = run(&model, &[], move |toy, context| keep_and_note(toy, context, noted.clone()));
+        let last = || children.lock().expect("no panic").last().copied().flatten();
+        until("the Service", || port(&model, "a") == Some(80)).await;
+        sleep(MOMENT).await;
+        let planned = plan(&model, &format!("before {refused} services.core as toys -> answer 422"));
+        model.clear_requests();
+        patch(&model, "a", without_our_label()).await;
+        sleep(600 * MOMENT).await;
+        assert!(planned.unused().is_empty(), "{refused}: the API server has refused no request");
+        assert_eq!(last(), Some(false), "{refused}");
+        let requests = model.requests();
+        let asked =
+            |verb: &str| requests.iter().filter(|it| it.resource == "services" && it.verb.as_str() == verb).count();
+        let (reads, attempts) = (asked("get"), asked("create"));
+        assert!(reads <= 2 * attempts, "{refused}: {reads} reads in {attempts} attempts");
+
+        model.set_faults(NoFaults);
+        until("the label", || last() == Some(true)).await;
+        let service = model.object("services", "default", "a").expect("the Service");
+        assert_eq!(service["metadata"]["labels"]["app.kubernetes.io/managed-by"], "toy-operator", "{refused}");
+    }
+}
+
+/// Another client removes the label again and again, so its repairs become rare.
+#[tokio::test(start_paused = true)]
+async fn child_without_our_label_is_still_the_child_while_its_repair_waits() {
+    let model = model();
+    put(&model, &["a"]);
+    let children = Children::default();
+    let noted = children.clone();
+    let _harness = run(&model, &[], move |toy, context| keep_and_note(toy, context, noted.clone()));
+    until("the Service", || port(&model, "a") == Some(80)).await;
+    for _ in 0..60 {
+        patch(&model, "a", without_our_label()).await;
+        sleep(MOMENT).await;
+    }
+    let children = children.lock().expect("no panic");
+    assert!(children.contains(&Some(false)), "a repair has waited: {children:?}");
+    assert!(!children.contains(&None), "{children:?}");
 }

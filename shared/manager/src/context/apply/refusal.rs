@@ -1,13 +1,12 @@
 //! Writes that leave a child as it was: the API server refuses them, or they have to wait.
 
-use std::sync::Arc;
-
 use api_errors::Class;
-use cache::ObjectKey;
+use cache::{Head, ObjectKey};
 use workloads::{Child, Live};
 
-use super::{Again, Context, POLL_INTERVAL, Primary, Shared};
+use super::{Again, Context, Outcome, POLL_INTERVAL, Primary, Shared};
 use crate::{
+    api::Requests,
     conditions::{Problem, ProblemKind, WAITING},
     error::Error,
 };
@@ -29,9 +28,29 @@ impl<K: Primary, S: Shared> Context<K, S> {
         self.reconciliation.left.lock().push((kind.to_owned(), key.clone()));
     }
 
-    /// Returns the child that this object has under this name, as the cache holds it.
-    pub(super) fn existing<C: Child>(&self, key: &ObjectKey) -> Option<Arc<Live<C::View>>> {
-        self.store::<C>().known(key).filter(|known| self.owns(known)).map(|known| known.item)
+    /// Returns the child that this object has under this name, after a refused write. If the cache lacks it, this reads it once:
+    /// another client may have removed the label by which it is watched.
+    pub(super) async fn existing<C: Child>(&self, requests: &Requests, key: &ObjectKey) -> Outcome<C> {
+        if let Some(known) = self.store::<C>().known(key) {
+            return Ok(self.owns(&known).then_some(known.item));
+        }
+        let text = match requests.get(key).await {
+            Ok(text) => text,
+            // The refusal of the write is recorded already.
+            Err(error) if error.class() == Class::NotFound || Self::refusal(&error).is_some() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(requests.undecodable("read", key))?.metadata;
+        let is_ours = metadata.controller().is_some_and(|owner| owner.uid == self.reconciliation.uid.as_str());
+        if is_ours { self.cache_read::<C>(requests, key, &text).map(Some) } else { Ok(None) }
+    }
+
+    /// Returns the child whose write has to wait. `text` is the child as it was just read, which counts if the cache lacks it.
+    pub(super) fn waiting<C: Child>(&self, requests: &Requests, key: &ObjectKey, text: &str) -> Outcome<C> {
+        match self.store::<C>().known(key) {
+            Some(known) => Ok(Some(known.item)),
+            None => self.cache_read::<C>(requests, key, text).map(Some),
+        }
     }
 
     /// Turns a refusal that only a user can mend into a problem of this object. Other errors stay errors.
