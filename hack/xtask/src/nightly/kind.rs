@@ -12,8 +12,9 @@ use crate::report::{Counts, Outcome, seconds};
 use crate::test::checks;
 use crate::workspace;
 
-/// The node image of the oldest supported minor of Kubernetes, which `kubeVersion` in Chart.yaml names. Without Docker and Podman, its
-/// stand-in is built.
+/// The node image of the oldest supported minor of Kubernetes, which `kubeVersion` in Chart.yaml names. It is the last one of this
+/// minor that kind has published, with kind v0.31.0. Without Docker and Podman, nodes with `kubernetes-oldest` of `hack/tools` stand in
+/// for it. Their patch is an earlier one, because the Go module proxy lacks modules of later patches.
 const OLDEST: &str = "kindest/node:v1.31.14";
 /// What does not count with the user's own Docker or Podman: containers of others come and go there, and kind keeps its network.
 const OF_OTHERS: &[Residue] = &[
