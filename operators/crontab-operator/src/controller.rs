@@ -82,10 +82,10 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
     let wanted = report.status.clone();
     let surplus = history::surplus(&crontab.spec, &known.jobs, known.now);
     let has_more = surplus.len() > DELETED_AT_ONCE;
-    // The status reports a refused deletion that comes before its write, and keeps the report when something else in it changes.
-    // In any other case the write comes first, because a deletion delays it.
+    // The write of the status reports a refusal of a deletion that comes before it. So a status that reports one keeps the report
+    // when something else in it changes. In other cases a changed status is written first, because a deletion would delay that.
     let stored = crontab.status.as_ref();
-    let is_early = status::is_stored(&wanted, stored) || status::reports_problem(stored);
+    let is_early = status::is_stored(&wanted, stored) || status::reports_refusal(stored);
     let (early, late): (Vec<LiveJob>, Vec<LiveJob>) =
         surplus.into_iter().take(DELETED_AT_ONCE).partition(|job| is_early && known.is_recorded(job));
     let deleted = delete_all(&early, &ctx).await;

@@ -93,10 +93,14 @@ pub fn is_stored(wanted: &CronTabStatus, stored: Option<&CronTabStatus>) -> bool
     })
 }
 
-/// Whether `stored` reports a problem, such as a refused deletion.
-pub fn reports_problem(stored: Option<&CronTabStatus>) -> bool {
+/// Whether `stored` reports a refused request, which may be a deletion.
+pub fn reports_refusal(stored: Option<&CronTabStatus>) -> bool {
     let conditions = stored.map_or(&[][..], |status| &status.conditions);
-    conditions.iter().any(|condition| condition.type_ == "Degraded" && condition.status == "True")
+    let degraded = conditions.iter().find(|condition| condition.type_ == "Degraded" && condition.status == "True");
+    let reasons = [ProblemKind::FORBIDDEN.reason, ProblemKind::CHILD_REJECTED.reason];
+    // The message names the problems beside the first one.
+    let names = |reason: &str| degraded.is_some_and(|it| it.reason == reason || it.message.contains(reason));
+    reasons.into_iter().any(names)
 }
 
 /// Returns a status with only the fields about active Jobs set.

@@ -181,6 +181,25 @@ fn upgrade_alone_adds_no_condition() {
 }
 
 #[test]
+fn stored_refusal_is_found_also_beside_other_problems() {
+    for (status, reason, message, expected) in [
+        ("True", "Forbidden", "jobs is forbidden", true),
+        ("True", "ChildRejected", "a webhook denied the request", true),
+        ("True", "ImagePullFailed", "no such image; also: ChildRejected, LastRunFailed", true),
+        ("True", "LastRunFailed", "Job a failed", false),
+        ("False", "AsExpected", "", false),
+    ] {
+        let degraded = json!({
+            "type": "Degraded", "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2026-11-20T10:00:30Z",
+        });
+        let stored = crontab(&json!({}), &json!({"conditions": [degraded]})).status;
+        assert_eq!(reports_refusal(stored.as_ref()), expected, "{reason}: {message}");
+    }
+    assert!(!reports_refusal(None));
+}
+
+#[test]
 fn halted_object_shows_no_next_run() {
     let mut status = report(&crontab(&json!({}), &json!({})), vec![job("b", "10:00")], &[]).status;
     let before = status.clone();
