@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use workloads::{As, ViewOf, Whole};
 
-use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, model, put, writes};
+use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, condition, model, put, writes};
 
 /// The part of a `StatefulSet` that the reconciler reads.
 #[derive(Debug, PartialEq, Deserialize)]
@@ -72,8 +72,7 @@ fn start(model: &Model, calls: &Calls) -> Harness {
 
 fn message(model: &Model) -> Value {
     let toy = model.object(crate::kit::TOYS, "default", "a").expect("it exists");
-    let conditions = toy["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.filter(|it| it["type"] == "Ready").map(|it| it["message"].clone()).next().unwrap_or_default()
+    condition(&toy, "Ready")["message"].clone()
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use workloads::Whole;
 
-use crate::kit::{MOMENT, NO_RESYNC, plan, value};
+use crate::kit::{MOMENT, NO_RESYNC, condition, plan, value};
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(group = "tests.example.com", version = "v1", kind = "Tenant", status = "StandardStatus")]
@@ -98,8 +98,7 @@ fn with_tenants(names: &[&str]) -> Model {
 
 fn ready(model: &Model, name: &str) -> Value {
     let tenant = model.object(TENANTS, "", name).expect("it exists");
-    let conditions = tenant["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.filter(|it| it["type"] == "Ready").map(|it| it["status"].clone()).next().unwrap_or_default()
+    condition(&tenant, "Ready")["status"].clone()
 }
 
 fn text(model: &Model, namespace: &str) -> Value {

@@ -11,7 +11,7 @@ use manager::{Action, Context, Creation};
 use model_apiserver::Model;
 use serde_json::{Value, json};
 
-use crate::kit::{Calls, MOMENT, TOYS, Toy, change, keeper, labels, model, port, put, run, until};
+use crate::kit::{Calls, MOMENT, TOYS, Toy, change, keeper, labels, model, port, put, ready, run, until};
 
 const EVENT: &str = "Resource \"a\" already exists and is not managed by Toy";
 
@@ -74,12 +74,9 @@ async fn child_of_an_earlier_object_waits_for_the_garbage_collector() {
     let model = with_a_leftover();
     let _harness = run(&model, &[], keeper(&Calls::default()));
     let toy = || model.object(TOYS, "default", "a").expect("the object");
-    let reason = || {
-        let conditions = toy()["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.into_iter().find(|it| it["type"] == "Ready").map(|it| it["reason"].clone())
-    };
-    until("a status", || reason().is_some()).await;
-    assert_eq!(reason(), Some(json!("WaitingForGarbageCollection")));
+    let reason = || ready(&model, "a")["reason"].clone();
+    until("a status", || !reason().is_null()).await;
+    assert_eq!(reason(), "WaitingForGarbageCollection");
     assert_eq!(degraded(&toy()), None, "there is nothing to do for a user");
     model.collect();
     let took = until("a Service of its own", || port(&model, "a") == Some(1)).await;

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
 
 use crate::kit::{
-    TOYS, Toy, change, is_ready, keep, keep_service, keep_unless_zero, model, put, run, run_as, until, value, writes,
+    TOYS, Toy, change, is_ready, keep, keep_service, keep_unless_zero, model, put, ready, run, run_as, until, value,
+    writes,
 };
 
 /// How soon the other controller reacts.
@@ -70,7 +71,7 @@ impl Contest {
     }
 
     fn reason(&self) -> Option<String> {
-        Some(ready(&self.model)?["reason"].as_str()?.to_owned())
+        ready(&self.model, "a")["reason"].as_str().map(str::to_owned)
     }
 
     /// Checks how many times we write objects of this resource: at first at once, then slower and slower, in the end once a minute.
@@ -151,17 +152,12 @@ async fn set_target_port(model: Model) {
     }
 }
 
-/// Returns the condition `Ready`.
-fn ready(model: &Model) -> Option<Value> {
-    let toy = model.object(TOYS, "default", "a")?;
-    toy["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == "Ready").cloned()
-}
-
 async fn set_status(model: Model) {
     let api: Api<Toy> = Api::namespaced(model.client_named("other"), "default");
     loop {
         sleep(REACTION).await;
-        if let Some(mut ready) = ready(&model).filter(|ready| ready["reason"] != "Theirs") {
+        let mut ready = ready(&model, "a");
+        if !ready.is_null() && ready["reason"] != "Theirs" {
             ready["reason"] = json!("Theirs");
             let patch = Patch::Merge(json!({"status": {"conditions": [ready]}}));
             api.patch_status("a", &PatchParams::default(), &patch).map(Result::unwrap).await;
@@ -213,7 +209,7 @@ async fn two_managers_that_want_different_values_write_at_most_once_a_minute_eac
         let written = count(name, TOYS)() - before;
         assert!(written <= 7, "{name} wrote the status {written} times");
     }
-    assert_eq!(ready(&model).expect("a condition")["reason"], "FieldsContested");
+    assert_eq!(ready(&model, "a")["reason"], "FieldsContested");
 }
 
 /// A number that no earlier call has returned.
@@ -310,7 +306,7 @@ async fn contested_status_is_restored_at_most_once_a_minute_and_reported_once() 
 
     change(&contest.model, "a", 7).await;
     sleep(REACTION / 2).await;
-    let observed = ready(&contest.model).expect("a condition")["observedGeneration"].clone();
+    let observed = ready(&contest.model, "a")["observedGeneration"].clone();
     assert_eq!(observed, 2, "a new status is written at once");
 
     contest.end();

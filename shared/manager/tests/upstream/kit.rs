@@ -200,8 +200,19 @@ pub(crate) fn port(model: &Model, name: &str) -> Option<i64> {
 /// Whether the status reports the present generation of the object as ready.
 pub(crate) fn is_ready(model: &Model, name: &str) -> bool {
     let Some(toy) = model.object(TOYS, "default", name) else { return false };
-    let ready = toy["status"]["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == "Ready");
-    ready.is_some_and(|it| it["status"] == "True" && it["observedGeneration"] == toy["metadata"]["generation"])
+    let ready = condition(&toy, "Ready");
+    ready["status"] == "True" && ready["observedGeneration"] == toy["metadata"]["generation"]
+}
+
+/// The condition `Ready` of the object with this name; null if there is none.
+pub(crate) fn ready(model: &Model, name: &str) -> Value {
+    condition(&model.object(TOYS, "default", name).unwrap_or_default(), "Ready")
+}
+
+/// The condition of this type in the status of the object; null if there is none.
+pub(crate) fn condition(object: &Value, type_: &str) -> Value {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|it| it["type"] == type_).cloned().unwrap_or_default()
 }
 
 /// Waits until `is_so`, and returns how long that took. Panics after one hour.

@@ -16,7 +16,8 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::kit::{
-    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, report_size, run, until, value, writes,
+    Calls, MOMENT, TOYS, Toy, change, is_ready, keeper, model, plan, port, put, ready, report_size, run, until, value,
+    writes,
 };
 
 /// How long the API server is down.
@@ -187,14 +188,11 @@ async fn write_with_a_repeated_version_reveals_the_restore() {
     let asked = json!({"metadata": {"annotations": {"tests.example.com/reconcile-requested-at": "now"}}});
     let toys: Api<Toy> = Api::namespaced(model.client(), "default");
     toys.patch("a", &PatchParams::default(), &Patch::Merge(asked)).await.expect("the patch is taken");
-    let status = || model.object(TOYS, "default", "a").expect("it is there")["status"].clone();
     sleep(SOON).await;
     assert!(planned.unused().is_empty());
-    let message = || {
-        let conditions = status()["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.into_iter().find(|it| it["type"] == "Ready").map(|ready| ready["message"].clone())
-    };
-    assert_eq!((message(), &status()["lastHandledReconcileAt"]), (Some(json!("size 3")), &json!("now")));
+    let status = model.object(TOYS, "default", "a").expect("it is there")["status"].clone();
+    assert_eq!(ready(&model, "a")["message"], "size 3");
+    assert_eq!(status["lastHandledReconcileAt"], "now");
 }
 
 /// The watch of Toys is ahead of the restored cluster, so its informer notices the restore. The watch of Services is not ahead

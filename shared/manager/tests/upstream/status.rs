@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::kit::{
-    MOMENT, TOYS, Toy, is_ready, keep, model, plan, port, put, reconcile_errors, report_size, run, until,
+    MOMENT, TOYS, Toy, is_ready, keep, model, plan, port, put, ready, reconcile_errors, report_size, run, until,
 };
 
 /// Keeps one Service, and writes the number of earlier reconciles into the message of `Ready`.
@@ -30,12 +30,6 @@ async fn count(toy: Arc<Toy>, context: Context<Toy>, looks: Arc<AtomicUsize>) ->
 fn counting(model: &Model) -> Harness {
     let looks: Arc<AtomicUsize> = Arc::default();
     run(model, &[], move |toy, context| count(toy, context, looks.clone()))
-}
-
-fn ready(model: &Model) -> Value {
-    let toy = model.object(TOYS, "default", "a").unwrap_or_default();
-    let conditions = toy["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap_or_default()
 }
 
 /// Writes the condition `Ready` as another process does. The watch of this process delivers it an hour late.
@@ -58,7 +52,7 @@ async fn transition_time_never_goes_back_with_a_stale_status() {
     let model = model();
     put(&model, &["a"]);
     let _harness = counting(&model);
-    until("it is ready", || ready(&model)["status"] == "True").await;
+    until("it is ready", || ready(&model, "a")["status"] == "True").await;
     sleep(60 * MOMENT).await;
     let time = "2026-01-01T00:01:00Z";
     let condition = json!({
@@ -67,9 +61,9 @@ async fn transition_time_never_goes_back_with_a_stale_status() {
     });
     write_unseen(&model, &condition).await;
     trigger_reconcile(&model).await;
-    let took = until("it is ready again", || ready(&model)["status"] == "True").await;
+    let took = until("it is ready again", || ready(&model, "a")["status"] == "True").await;
     assert!(took < MOMENT, "{took:?}, although the event is an hour late");
-    assert!(ready(&model)["lastTransitionTime"].as_str() >= Some(time), "{}", ready(&model));
+    assert!(ready(&model, "a")["lastTransitionTime"].as_str() >= Some(time), "{}", ready(&model, "a"));
 }
 
 /// A time has several notations. In another notation, the stored status never equals the one that we would write.
@@ -78,14 +72,14 @@ async fn status_in_another_time_notation_is_rewritten() {
     let model = model();
     put(&model, &["a"]);
     let _harness = counting(&model);
-    until("it is ready", || ready(&model)["status"] == "True").await;
-    let mut condition = ready(&model);
+    until("it is ready", || ready(&model, "a")["status"] == "True").await;
+    let mut condition = ready(&model, "a");
     condition["lastTransitionTime"] = json!("2026-01-01T02:00:00.000+02:00");
     write_unseen(&model, &condition).await;
     model.set_faults(NoFaults);
     sleep(MOMENT).await;
     trigger_reconcile(&model).await;
-    let is_rewritten = || ready(&model)["lastTransitionTime"] == "2026-01-01T00:00:00Z";
+    let is_rewritten = || ready(&model, "a")["lastTransitionTime"] == "2026-01-01T00:00:00Z";
     until("it is written", is_rewritten).await;
 }
 
@@ -116,7 +110,7 @@ async fn first_status_does_not_replace_that_of_another_process() {
     let _harness = run(&model, &[], report_size);
     until("it is ready", || is_ready(&model, "a")).await;
     assert!(planned.unused().is_empty());
-    assert!(ready(&model)["lastTransitionTime"].as_str() >= Some(time), "{}", ready(&model));
+    assert!(ready(&model, "a")["lastTransitionTime"].as_str() >= Some(time), "{}", ready(&model, "a"));
 }
 
 #[tokio::test(start_paused = true)]
