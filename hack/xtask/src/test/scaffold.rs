@@ -1,9 +1,10 @@
-//! A new project outside of this workspace: `cargo xtask new-project` writes it, the first change of the tutorial is made, the
+//! A new project outside of this workspace: the command of the tutorial writes it, the first change of the tutorial is made, the
 //! project passes its own checks, with a real API server, and its chart is installed on a real node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use chart::helm::succeeded;
@@ -11,7 +12,7 @@ use cluster::{Cluster, Nodes, Tool, Tools, progress};
 use images::{ImageSpec, Layer, Reference, Store, closure, default_store};
 
 use crate::new_project::{self, Source};
-use crate::report::Outcome;
+use crate::report::{Outcome, seconds};
 use crate::scaffold::{Api, Names};
 use crate::{tidy, workspace};
 
@@ -19,14 +20,38 @@ use crate::{tidy, workspace};
 const TUTORIAL: &str = include_str!("../../../../docs/book/src/new-project.md");
 const MARK: &str = "<!-- tested by: hack/xtask/src/test/scaffold.rs check -->\n```sh\n";
 
-/// The name of an operator need not be that of its kind.
-const NAME: &str = "parts";
+/// The command of the tutorial names no operator, so its name is the kind in lower case.
+const NAME: &str = "bicyclebell";
 const KIND: &str = "BicycleBell";
-const OPERATOR: &str = "parts-operator";
-const NAMESPACE: &str = "parts-system";
+const GROUP: &str = "shop.example.org";
+const OPERATOR: &str = "bicyclebell-operator";
+const NAMESPACE: &str = "bicyclebell-system";
+/// The name of an operator need not be that of its kind.
+const OTHER_NAME: &str = "parts";
+
+/// The longest time from the command to the first acceptance tests that pass, if nothing but the project has to be compiled. It is
+/// several times what a quiet machine needs. A limit on time fails on a busy machine, too, so it must not be near: it detects that a
+/// project no longer shares the compiled dependencies, or that a test waits for minutes. The printed line shows smaller changes.
+const LIMIT: Duration = Duration::from_mins(5);
+/// The files of a project that decide what cargo compiles beside it.
+const DECIDE_THE_BUILD: [&str; 3] = ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 
 fn folder() -> PathBuf {
     workspace::root().join("target/scaffold/project")
+}
+
+/// What the last project that has passed this check was compiled from, see [`sources`].
+fn compiled() -> PathBuf {
+    workspace::root().join("target/scaffold/compiled")
+}
+
+/// The files that decide what cargo compiles for the project in this folder, beside its own code.
+fn sources(folder: &Path) -> Result<String> {
+    let read = |name: &&str| {
+        let path = folder.join(name);
+        fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))
+    };
+    DECIDE_THE_BUILD.iter().map(read).collect()
 }
 
 /// Runs a command in the project.
@@ -55,10 +80,19 @@ fn documented() -> Vec<Vec<&'static str>> {
     blocks.map(|block| block.lines().collect()).collect()
 }
 
-/// A command of the tutorial with the names of this project, and with the variable `CHECKOUT` in place of the tutorial's checkout.
-fn for_this_project(command: &str) -> String {
-    let kind = command.replace("/Gadget/Note/", &format!("/Gadget/{KIND}/"));
-    kind.replace("/gadget/note/", &format!("/gadget/{NAME}/")).replace("../operators/", "\"$CHECKOUT\"/")
+/// A command of the tutorial with the names of this project, and with the variables `CHECKOUT` and `PROJECT` in place of the
+/// tutorial's folders.
+///
+/// # Errors
+///
+/// The command names another folder, which is not ours to change.
+fn for_this_project(command: &str) -> Result<String> {
+    let api = command.replace("--kind Note --group notes.example.com", &format!("--kind {KIND} --group {GROUP}"));
+    let kind = api.replace("/Gadget/Note/", &format!("/Gadget/{KIND}/"));
+    let name = kind.replace("/gadget/note/", &format!("/gadget/{NAME}/"));
+    let command = name.replace("../operators/", "\"$CHECKOUT\"/").replace("../notes", "\"$PROJECT\"");
+    ensure!(!command.contains("../"), "the tutorial names another folder than this check knows: {command}");
+    Ok(command)
 }
 
 fn remove(folder: &Path) -> Result<()> {
@@ -68,19 +102,45 @@ fn remove(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Runs the documented commands that write a project, and then its acceptance tests. Returns how long both took.
+fn write(commands: &[&str]) -> Result<Duration> {
+    let folder = folder();
+    remove(&folder)?;
+    let commands: Vec<String> = commands.iter().map(|command| for_this_project(command)).collect::<Result<_>>()?;
+    let script = commands.join("\n");
+    eprintln!("{script}");
+    let begun = Instant::now();
+    let mut shell = shell(&script); // in the checkout, as the tutorial says
+    workspace::run(shell.env("PROJECT", &folder), "the command of the tutorial writes no project, see above")?;
+    let mut tests = workspace::cargo();
+    tests.args(["test", "--package", OPERATOR, "--test", "acceptance"]).env("CI", "true"); // a test that cannot run here fails
+    run("acceptance tests of the new project", &mut tests)?;
+    Ok(begun.elapsed())
+}
+
 /// Writes, changes and checks a project.
 pub(super) fn check() -> Result<Outcome> {
     let folder = folder();
-    remove(&folder)?;
-    let names = Names::new(Some(NAME), &Api::new(KIND, "shop.example.org"))?;
-    new_project::write(&folder, &names, &Source::Checkout)?;
+    let blocks: Option<[Vec<&str>; 3]> = documented().try_into().ok();
+    let [commands, change, checks] =
+        blocks.context("the tutorial has other blocks of commands than this check expects")?;
+    let before = fs::read_to_string(compiled()).ok();
+    let took = write(&commands)?;
+    let sources = sources(&folder)?;
+    let is_compiled = before.as_ref() == Some(&sources);
+    let remark = if is_compiled { "" } else { ", which includes what is compiled once" };
+    println!("from the command to acceptance tests that pass: {}{remark}", seconds(took));
+    ensure!(
+        !is_compiled || took < LIMIT,
+        "the book promises acceptance tests that pass within {} after the command, if all else is compiled: they took {}",
+        seconds(LIMIT),
+        seconds(took)
+    );
     let broken = tidy::broken_links(&workspace::files_in(&folder)?);
     ensure!(broken.is_empty(), "links of the new project lead nowhere:\n{}", broken.join("\n"));
     run("generated files of the new project", &mut make("check-generated"))?;
-    let blocks: Option<[Vec<&str>; 3]> = documented().try_into().ok();
-    let [_, change, checks] = blocks.context("the tutorial has other blocks of commands than this check expects")?;
     for command in change {
-        let mut shell = shell(&for_this_project(command));
+        let mut shell = shell(&for_this_project(command)?);
         shell.env("CHECKOUT", workspace::root());
         shell.env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(&folder)); // not in the repository around the folder
         run(command, &mut shell)?;
@@ -88,6 +148,7 @@ pub(super) fn check() -> Result<Outcome> {
     for command in checks {
         run(command, &mut shell(command))?;
     }
+    fs::write(compiled(), sources)?;
     Ok(Outcome::Passed)
 }
 
@@ -102,7 +163,7 @@ pub(crate) fn from_git() -> Result<Outcome> {
     };
     let url = format!("file://{}", git(&["rev-parse", "--path-format=absolute", "--git-common-dir"])?);
     let commit = Some(git(&["rev-parse", "HEAD"])?);
-    let names = Names::new(Some(NAME), &Api::new(KIND, "shop.example.org"))?;
+    let names = Names::new(Some(OTHER_NAME), &Api::new(KIND, GROUP))?;
     new_project::write(&folder, &names, &Source::Git { url, commit })?;
     eprintln!("make test");
     let mut make = make("test");
@@ -191,8 +252,10 @@ mod tests {
     use chart::{NAMESPACE, RELEASE};
     use serde_json::{Value, json};
 
-    use super::{Api, KIND, NAME, Names, OPERATOR, PathBuf, fs};
+    use super::{Api, GROUP, KIND, NAME, Names, OTHER_NAME, PathBuf, for_this_project, fs};
     use crate::scaffold;
+
+    const OPERATOR: &str = "parts-operator"; // that of OTHER_NAME
 
     /// What `make generate` of a project writes for one webhook.
     const WEBHOOKS: &str = "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
@@ -210,18 +273,22 @@ mod tests {
     fn tutorial_writes_a_project_and_checks_its_change() {
         let documented = super::documented();
         let [write, change, checks] = documented.as_slice() else { panic!("{documented:?}") };
-        assert!(write[0].starts_with("cargo xtask new-project "), "{write:?}");
+        let written: Vec<String> = write.iter().map(|command| for_this_project(command).unwrap()).collect();
+        let command = format!("cargo xtask new-project \"$PROJECT\" --kind {KIND} --group {GROUP}");
+        assert_eq!(written, [command.as_str(), "cd \"$PROJECT\""]);
         let [change] = change.as_slice() else { panic!("{change:?}") };
         let expected = format!(
             "sed 's/Gadget/{KIND}/g; s/gadget/{NAME}/g' \"$CHECKOUT\"/hack/scaffold/first-change.patch | git apply"
         );
-        assert_eq!(super::for_this_project(change), expected);
+        assert_eq!(for_this_project(change).unwrap(), expected);
         assert_eq!(*checks, ["make generate", "make test"]);
+        let other = for_this_project("cargo xtask new-project ../memos --kind Memo").unwrap_err().to_string();
+        assert!(other.ends_with(": cargo xtask new-project ../memos --kind Memo"), "{other}");
     }
 
     /// Writes the chart of a new project. Returns its folder, and the one that is deleted when it is dropped.
     fn chart_of_a_project() -> (PathBuf, tempfile::TempDir) {
-        let names = Names::new(Some(NAME), &Api::new(KIND, "shop.example.org")).unwrap();
+        let names = Names::new(Some(OTHER_NAME), &Api::new(KIND, GROUP)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         scaffold::write(folder.path(), &names.project().unwrap()).unwrap();
         (folder.path().join("charts").join(OPERATOR), folder)
