@@ -71,6 +71,21 @@ impl Helm {
         Rendered::parse(&succeeded(command.arg("--values").arg(file.path()))?)
     }
 
+    /// The text that Helm shows after an install or an upgrade with these values. `helm template` prints none, and `helm upgrade`
+    /// needs a cluster: so a copy of the chart renders it as an object.
+    pub fn notes(&self, values: &Value, arguments: &[&str]) -> Result<String> {
+        let temporary = tempfile::tempdir().context("could not make a folder for the chart")?;
+        let copy = temporary.path().join("operators");
+        succeeded(Command::new("cp").arg("--recursive").arg(folder()).arg(&copy))
+            .context("could not copy the chart")?;
+        std::fs::copy(copy.join("templates/NOTES.txt"), copy.join("notes.tpl"))?;
+        let object = "kind: Notes\ntext: {{ tpl (.Files.Get \"notes.tpl\") . | quote }}\n";
+        std::fs::write(copy.join("templates/notes.yaml"), object)?;
+        let rendered = self.template_of(&copy, values, arguments)?;
+        let notes = rendered.of("Notes").find_map(|notes| notes["text"].as_str());
+        Ok(notes.context("the chart has no notes")?.to_owned())
+    }
+
     /// Writes the values to a temporary file, which exists until the returned handle is dropped.
     pub fn values_file(&self, values: &Value) -> Result<tempfile::NamedTempFile> {
         let file = tempfile::Builder::new().prefix("values-").suffix(".json").tempfile()?;

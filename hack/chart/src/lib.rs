@@ -8,6 +8,7 @@
 //! - [`helm`]: runs both majors of Helm, at the versions that `hack/tools` pins.
 //! - [`rendered`]: the output of Helm, as objects.
 //! - [`plain`]: the same as plain manifests, for `make dist`.
+//! - [`snapshots`]: what Helm renders by default, as files of the repository.
 //! - [`schemas`]: the published schemas of other minors of Kubernetes.
 //! - [`hub`]: the annotations for Artifact Hub.
 
@@ -20,6 +21,7 @@ pub mod hub;
 pub mod plain;
 pub mod rendered;
 pub mod schemas;
+pub mod snapshots;
 pub mod values;
 
 /// The folder of the chart, relative to the root of the checkout.

@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
+use chart::helm::{Helm, Version};
+use chart::snapshots::{self, Snapshot};
 use controller_manager::OPERATORS;
 
 use crate::scaffold::{self, Api, Names};
@@ -68,16 +70,28 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut generate = workspace::cargo();
     generate.args(["run", "--package", "xtask", "--", "generate"]);
     workspace::run(&mut generate, "the generated files are not up to date: run `make generate`")?;
+    write_snapshots()
+        .with_context(|| format!("the chart's snapshots lack the new operator: run `{}`", snapshots::UPDATE))?;
     println!("\nNext:");
     let tests = format!("cargo xtask test --only tools,tests --filter 'package({package})'");
-    for (command, what) in [
-        ("UPDATE_SNAPSHOTS=1 cargo test --package chart snapshot::", "first: writes the snapshots that tests compare"),
-        (&*tests, "the tests of the operator, with a real API server"),
-        ("make test", "everything"),
-    ] {
+    for (command, what) in [(&*tests, "the tests of the operator, with a real API server"), ("make test", "everything")]
+    {
         println!("  {command:<72}  # {what}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what the chart renders now. This process can do it although it does not have the operator: Helm reads the files that the
+/// other process has written.
+fn write_snapshots() -> Result<()> {
+    let helm = Helm::of(Version::Four)?;
+    for snapshot in [Snapshot::of_objects(&helm)?, Snapshot::of_notes(&helm)?] {
+        if snapshot.stored()? != snapshot.text {
+            snapshot.write()?;
+            println!("wrote {}", snapshot.path());
+        }
+    }
+    Ok(())
 }
 
 /// The files of the new operator, and the lists of operators with one line more.

@@ -87,6 +87,7 @@ fn checks(copy: &CheckoutCopy) -> Result<()> {
     run("generated files", &["run", "--quiet", "--package", "xtask", "--", "generate"])?;
     let definition = copy.folder().join(format!("charts/operators/files/{NAME}/crd-{PLURAL}.yaml"));
     ensure!(definition.is_file(), "the chart has no definition of the new kind");
+    run("snapshots of the chart", &["test", "--package", "chart", "--test", "chart", "snapshot::"])?;
     run("rules of the files", &["run", "--quiet", "--package", "xtask", "--", "tidy"])?;
     let enabled = format!("operators.{NAME}.enabled=true");
     run("plain manifests", &["run", "--quiet", "--package", "xtask", "--", "chart", "dist", "--set", &enabled])?;

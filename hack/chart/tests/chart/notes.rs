@@ -1,7 +1,5 @@
 //! The text that Helm shows after an install or an upgrade.
 
-use std::fs;
-
 use chart::{NAMESPACE, helm::succeeded};
 use controller_manager::OPERATORS;
 use serde_json::{Value, json};
@@ -34,17 +32,9 @@ fn notes_mention_only_enabled_operators() {
     );
 }
 
-/// The notes of the chart. `helm template` prints none, and `helm upgrade` needs a cluster: so a copy of the chart renders them as
-/// an object.
+/// The notes of the chart.
 pub(crate) fn notes(values: &Value, arguments: &[&str]) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let copy = folder.path().join("operators");
-    succeeded(std::process::Command::new("cp").arg("--recursive").arg(chart::folder()).arg(&copy)).unwrap();
-    fs::copy(copy.join("templates/NOTES.txt"), copy.join("notes.tpl")).unwrap();
-    let object = "kind: Notes\ntext: {{ tpl (.Files.Get \"notes.tpl\") . | quote }}\n";
-    fs::write(copy.join("templates/notes.yaml"), object).unwrap();
-    let rendered = helm().template_of(&copy, values, arguments).unwrap();
-    rendered.of("Notes").next().unwrap()["text"].as_str().unwrap().to_owned()
+    helm().notes(values, arguments).unwrap()
 }
 
 #[test]
