@@ -1,5 +1,5 @@
-//! A user's walk: the commands of the operators' READMEs while the operators run, and the mistakes that users make. Each command and
-//! what it prints goes to standard error: `cargo test -p e2e walk -- --nocapture` shows all screens.
+//! A user's walk: the commands of the operators' READMEs and of the book while the operators run, and the mistakes that users make.
+//! Each command and what it prints goes to standard error: `cargo test -p e2e walk -- --nocapture` shows all screens.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +15,13 @@ use crate::kit::{Visit, world};
 
 /// What stands before the commands of a README that need a cluster with the operators and nothing else.
 const COMMANDS: &str = "<!-- tested by: operators/controller-manager/tests/kubectl.rs \
-                        commands_of_the_readmes_run_and_print_the_columns_that_they_show -->\n```console\n";
+                        commands_of_the_readmes_run_and_print_the_columns_that_they_show -->\n```";
+/// What stands before the same commands in a page of the book.
+const COMMANDS_OF_PAGES: &str = "<!-- tested by: e2e/tests/e2e/walk.rs \
+                                 readmes_and_pages_lead_a_user_to_running_objects_and_out_of_mistakes -->\n```";
+/// The pages with such commands. They use the objects of the READMEs.
+const PAGES: [&str; 3] =
+    ["docs/book/src/start.md", "docs/book/src/how-to/troubleshooting.md", "docs/book/src/concepts/conditions.md"];
 /// The namespace in the READMEs. The walk has one of its own, because the cluster may be that of a user.
 const NAMESPACE: &str = "test";
 /// Pods start within seconds; only a failure waits this long.
@@ -84,13 +90,30 @@ impl Terminal {
     async fn follow(&self, operator: &str) -> usize {
         let folder = self.root.join(format!("operators/{operator}-operator"));
         let readme = std::fs::read_to_string(folder.join("README.md")).expect("a document");
+        self.run_all(&folder, commands(&readme, COMMANDS)).await
+    }
+
+    /// Follows a page of the book, whose commands run in the root of the checkout.
+    async fn follow_page(&self, page: &str) {
+        let text = std::fs::read_to_string(self.root.join(page)).expect("a document");
+        let commands = commands(&text, COMMANDS_OF_PAGES);
+        assert!(!commands.is_empty(), "{page} has no marked block");
+        self.run_all(&self.root, commands).await;
+    }
+
+    /// Runs commands, each with what it prints in a document, and expects that. Returns how many tables they show.
+    async fn run_all(&self, folder: &Path, commands: Vec<(&str, Vec<&str>)>) -> usize {
         let namespace = &self.world.namespace;
         let mut tables = 0;
-        for (command, prints) in commands(&readme) {
+        for (command, prints) in commands {
             if command.starts_with("kubectl create namespace ") {
                 continue;
             }
-            let at = if command.contains(" operators/") { &self.root } else { &folder };
+            if let Some(command) = command.strip_prefix("kubectl operators ") {
+                self.plugin(command).await;
+                continue;
+            }
+            let at = if command.contains(" operators/") { self.root.as_path() } else { folder };
             let command = command.replace(&format!("-n {NAMESPACE}"), &format!("-n {namespace}"));
             let prints = prints.join("\n").replace(&format!(".{NAMESPACE}."), &format!(".{namespace}."));
             let status = |table: &str, object: &str| cell(table, object, "STATUS").map(str::to_owned);
@@ -112,6 +135,16 @@ impl Terminal {
             }
         }
         tables
+    }
+
+    /// Runs the plugin of kubectl inside of this process, because the folder of built programs may lack it.
+    async fn plugin(&self, command: &str) -> String {
+        let kubeconfig = self.kubeconfig.display().to_string();
+        let words = ["kubectl-operators", "--kubeconfig", &kubeconfig].into_iter().chain(command.split(' '));
+        let ended = kubectl_operators::execute(words.map(str::to_owned)).await;
+        let printed = ended.unwrap_or_else(|failed| panic!("kubectl operators {command}: {}", failed.error));
+        show(&format!("kubectl operators {command}"), &printed);
+        printed
     }
 
     /// Applies an object that the API server refuses with these words.
@@ -142,15 +175,19 @@ fn show(command: &str, printed: &str) {
     eprintln!("$ {command}\n{printed}");
 }
 
-/// The commands in the marked blocks of a document, each with the lines that it prints there.
-fn commands(readme: &str) -> Vec<(&str, Vec<&str>)> {
+/// The commands in the blocks with this mark, each with the lines that it prints there. A block of the language `sh` has commands
+/// alone, one in each line.
+fn commands<'a>(document: &'a str, mark: &str) -> Vec<(&'a str, Vec<&'a str>)> {
     let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
-    let blocks = readme.split(COMMANDS).skip(1).filter_map(|rest| rest.split("```").next());
-    for line in blocks.flat_map(str::lines) {
-        if let Some(command) = line.strip_prefix("$ ") {
-            commands.push((command, Vec::new()));
-        } else if let Some((_, prints)) = commands.last_mut() {
-            prints.push(line);
+    for block in document.split(mark).skip(1).filter_map(|rest| rest.split("```").next()) {
+        let (language, text) = block.split_once('\n').expect("a language");
+        for line in text.lines() {
+            let command = if language == "sh" { Some(line) } else { line.strip_prefix("$ ") };
+            if let Some(command) = command {
+                commands.push((command, Vec::new()));
+            } else if let Some((_, prints)) = commands.last_mut() {
+                prints.push(line);
+            }
         }
     }
     commands
@@ -252,10 +289,7 @@ async fn problems_are_reported(terminal: &Terminal) {
 
 /// The plugin lists what is wrong first.
 async fn plugin_shows_problems_first(terminal: &Terminal) {
-    let kubeconfig = terminal.kubeconfig.display().to_string();
-    let status = kubectl_operators::execute(["kubectl-operators", "status", "--kubeconfig", &kubeconfig]).await;
-    let status = status.expect("a table");
-    show("kubectl operators status", &status);
+    let status = terminal.plugin("status").await;
     let place = |object: &str| status.find(object).unwrap_or_else(|| panic!("no {object}: {status}"));
     let first_ready = ["memcached/memcached-sample", "helloapp/rooted", "flightticket/my-flight-ticket"].map(place);
     for wrong in ["helloapp/missing", "memcached/locked", "crontab/failing", "flightticket/lost", "foo/conflict"] {
@@ -274,7 +308,7 @@ async fn ticket_to_its_end(terminal: &Terminal) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readmes_lead_a_user_to_running_objects_and_out_of_mistakes() {
+async fn readmes_and_pages_lead_a_user_to_running_objects_and_out_of_mistakes() {
     let Some(world) = world().await else { return };
     let terminal = Terminal::open(world).await;
     let follow = async {
@@ -292,6 +326,9 @@ async fn readmes_lead_a_user_to_running_objects_and_out_of_mistakes() {
         problems_are_reported(&terminal),
     );
     assert!(tables >= 5, "{tables} tables");
+    for page in PAGES {
+        terminal.follow_page(page).await;
+    }
     plugin_shows_problems_first(&terminal).await;
     ticket_to_its_end(&terminal).await;
 }

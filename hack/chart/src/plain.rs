@@ -64,6 +64,16 @@ fn documents(objects: &[Value]) -> Result<String> {
 mod tests {
     use super::*;
 
+    /// The page says how to remove all but the definitions and their objects.
+    #[test]
+    fn documented_deletion_keeps_definitions_and_namespace() {
+        let page = include_str!("../../../docs/book/src/how-to/install.md");
+        let command = page.lines().find(|line| line.starts_with("kubectl delete -f dist/6")).expect("the command");
+        let deleted: Vec<_> = command.split(" -f dist/").skip(1).collect();
+        assert_eq!(deleted, [FILES[5], FILES[3], FILES[2], FILES[1]]);
+        assert_eq!(file_of("CustomResourceDefinition"), FILES[4]);
+    }
+
     #[test]
     fn objects_are_in_dependency_order() {
         let kinds = ["Deployment", "ClusterRole", "CustomResourceDefinition", "RoleBinding", "ServiceAccount"];

@@ -53,6 +53,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether a generator writes the whole file at this path, so that `--check` compares each line of it.
+pub(crate) fn writes(path: &str) -> bool {
+    FOLDERS.iter().any(|folder| Path::new(path).starts_with(folder))
+}
+
 /// A file that differs from its generated content.
 #[derive(Debug, PartialEq, Eq)]
 struct Change {

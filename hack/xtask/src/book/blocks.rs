@@ -1,17 +1,19 @@
-//! The code blocks of the pages. Each has one of four forms:
+//! The code blocks of the pages. Each has one of five forms:
 //!
 //! - It consists of `{{#include path}}` or `{{#include path:anchor}}`, and the path is a file that the compiler or a test reads.
 //! - The line before it is `<!-- tested by: path name -->`, and the file at this path has a function with this name. It reads the page,
 //!   so that it fails if the block is no longer what it runs.
 //! - The line before it is `<!-- run -->`, and `cargo xtask book` runs it.
-//! - The line before it is `<!-- untested: reason -->`.
+//! - The line before it is `<!-- generated -->`, and `cargo xtask generate` writes the page from what the programs print.
+//! - The line before it is `<!-- untested: reason -->`. If the reason speaks of tests, it names them between back-ticks, each as
+//!   `path name`.
 
 use std::fmt;
 
 use anyhow::{Context as _, Result};
 
 use super::File;
-use crate::workspace;
+use crate::{generate, workspace};
 
 /// The text of a block, and what the page says about it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub(super) struct Block {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     included: usize,
+    /// Those that `generate` writes and compares.
+    generated: usize,
     tested: usize,
     /// Those that this task runs itself.
     run: usize,
@@ -36,11 +40,12 @@ pub(super) struct Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { included, tested, run, untested } = self;
-        let all = included + tested + run + untested;
+        let Self { included, generated, tested, run, untested } = self;
+        let all = included + generated + tested + run + untested;
         write!(
             f,
-            "{all} = {included} included + {tested} run by a test + {run} run here + {untested} with a reason why not"
+            "{all} = {included} included + {generated} generated + {tested} run by a test + {run} run here + {untested} with a reason \
+             why not"
         )
     }
 }
@@ -88,6 +93,7 @@ pub(super) fn check(pages: &[&File], files: &[File]) -> Checked {
         for block in of(&page.text) {
             match form(page, &block, files) {
                 Ok(Form::Included) => checked.counts.included += 1,
+                Ok(Form::Generated) => checked.counts.generated += 1,
                 Ok(Form::Run) => {
                     checked.counts.run += 1;
                     checked.scripts.push((format!("{}:{}", page.path, block.line), block.text));
@@ -126,6 +132,7 @@ pub(super) fn unmarked_commands(files: &[File]) -> Vec<String> {
 
 enum Form {
     Included,
+    Generated,
     Run,
     Tested,
     Untested,
@@ -142,25 +149,50 @@ fn form(page: &File, block: &Block, files: &[File]) -> std::result::Result<Form,
     if block.before == "<!-- run -->" {
         return Ok(Form::Run);
     }
+    if block.before == "<!-- generated -->" {
+        let is_written = generate::writes(&page.path);
+        return is_written.then_some(Form::Generated).ok_or_else(|| "no generator writes this page".to_owned());
+    }
     if let Some(test) = marker("tested by") {
-        let (path, name) = test.split_once(' ').unwrap_or((test, ""));
-        let has_test = |file: &&File| file.path == path && file.text.contains(&format!("fn {name}("));
-        let file = files.iter().find(has_test).ok_or_else(|| format!("there is no test \"{test}\""))?;
+        let file = with_function(test, files)?;
         // The test of the READMEs computes their paths.
         if super::is_page(page) && !file.text.contains(&page.path) {
+            let path = &file.path;
             return Err(format!("{path} does not read this page: the test would not notice a change of the block"));
         }
         return Ok(Form::Tested);
     }
     match marker("untested") {
-        Some(reason) if reason.split(' ').count() > 2 => Ok(Form::Untested),
-        Some(reason) => Err(format!("\"{reason}\" is no reason why no test runs the block")),
+        Some(reason) => untested(page, reason, files).map(|()| Form::Untested),
         None => {
             Err("the block comes from no tested file: include it from one, or write `<!-- tested by: path name -->` \
                      or `<!-- untested: reason -->` in the line before it"
                 .to_owned())
         }
     }
+}
+
+/// The file with the function that `named` names, as `path name`.
+fn with_function<'a>(named: &str, files: &'a [File]) -> std::result::Result<&'a File, String> {
+    let (path, name) = named.split_once(' ').unwrap_or((named, ""));
+    let has = |file: &&File| file.path == path && file.text.contains(&format!("fn {name}("));
+    files.iter().find(has).ok_or_else(|| format!("there is no test \"{named}\""))
+}
+
+/// Checks the reason why no test runs a block. Without the name of a test, no check would notice that the test is gone.
+fn untested(page: &File, reason: &str, files: &[File]) -> std::result::Result<(), String> {
+    if reason.split(' ').count() <= 2 {
+        return Err(format!("\"{reason}\" is no reason why no test runs the block"));
+    }
+    let mut tests = reason.split('`').skip(1).step_by(2).peekable();
+    let speaks_of_tests = || {
+        let mut words = reason.split(|letter: char| !letter.is_alphanumeric());
+        words.any(|word| matches!(word, "test" | "tests" | "step"))
+    };
+    if super::is_page(page) && tests.peek().is_none() && speaks_of_tests() {
+        return Err(format!("\"{reason}\" speaks of a test: name it between back-ticks, as `path name`"));
+    }
+    tests.try_for_each(|test| with_function(test, files).map(|_| ()))
 }
 
 /// Checks that the file of an include exists, that a test or the compiler reads it, and that it has the anchor.
@@ -235,12 +267,17 @@ mod tests {
         let text = "Text\n\n```rust\n{{#include ../../../../x/a.rs:part}}\n```\n```\n{{#include ../../../../x/sample.yaml}}\n```\n\
                     <!-- tested by: x/a.rs a_test -->\n```sh\nls\n```\n\
                     <!-- run -->\n```sh\nls\n```\n\
-                    <!-- untested: needs a cluster -->\n\n````text\n```\n````\n";
+                    <!-- untested: needs a cluster; the test `x/a.rs a_test` has one -->\n\n````text\n```\n````\n";
         let checked = checked(text);
         assert_eq!(checked.findings, Vec::<String>::new());
-        assert_eq!(checked.counts, Counts { included: 2, tested: 1, run: 1, untested: 1 });
+        assert_eq!(checked.counts, Counts { included: 2, generated: 0, tested: 1, run: 1, untested: 1 });
         let shown = checked.counts.to_string();
-        assert!(shown.starts_with("5 = 2 included + 1 run by a test + 1 run here + 1 with"), "{shown}");
+        assert!(shown.starts_with("5 = 2 included + 0 generated + 1 run by a test + 1 run here + 1 with"), "{shown}");
+
+        let generated = file("docs/book/src/reference/page.md", "<!-- generated -->\n```text\nls\n```\n");
+        let checked = check(&[&generated], &[]);
+        assert_eq!(checked.findings, Vec::<String>::new());
+        assert_eq!(checked.counts, Counts { generated: 1, ..Counts::default() });
     }
 
     #[test]
@@ -280,6 +317,15 @@ mod tests {
         for (text, what) in [
             ("```sh\nls\n```\n", "docs/book/src/a/page.md:1: the block comes from no tested file"),
             ("<!-- untested: so -->\n```\n```\n", "docs/book/src/a/page.md:2: \"so\" is no reason"),
+            ("<!-- generated -->\n```\n```\n", "docs/book/src/a/page.md:2: no generator writes this page"),
+            (
+                "<!-- untested: needs a cluster; the tests do the same -->\n```\n```\n",
+                "docs/book/src/a/page.md:2: \"needs a cluster; the tests do the same\" speaks of a test",
+            ),
+            (
+                "<!-- untested: needs a cluster; `x/a.rs other_test` does the same -->\n```\n```\n",
+                "docs/book/src/a/page.md:2: there is no test \"x/a.rs other_test\"",
+            ),
             ("<!-- untested: needs a cluster -->\n```\n```\n\n```\nls\n```\n", "docs/book/src/a/page.md:5: the block"),
             ("<!-- tested by: x/a.rs other_test -->\n```\n```\n", "docs/book/src/a/page.md:2: there is no test"),
             (

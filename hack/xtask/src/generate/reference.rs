@@ -231,11 +231,7 @@ fn commands() -> String {
             let bin_name = format!("{name} {}", command.get_name());
             let help = command.clone().bin_name(bin_name).term_width(WIDTH).disable_help_flag(true).render_long_help();
             let help: String = help.to_string().lines().fold(String::new(), |text, line| text + line.trim_end() + "\n");
-            let _ = writeln!(
-                text,
-                "<!-- untested: the program itself prints this text -->\n```text\n{}\n```",
-                help.trim_end()
-            );
+            let _ = writeln!(text, "<!-- generated -->\n```text\n{}\n```", help.trim_end());
         }
         text.push('\n');
     }
