@@ -1,5 +1,6 @@
 //! Checks the workflows of the public CI, which run on no machine but GitHub's: by actionlint, and their commands by the parsers of
-//! the programs that they call.
+//! the programs that they call. Those of the template of new projects are checked by actionlint alone: their commands are those of
+//! the project, whose Makefile another check runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,6 +14,8 @@ use crate::workspace::{self, File};
 
 /// The folder of the workflows, relative to the root of the checkout.
 const FOLDER: &str = ".github/workflows/";
+/// The same folder in the template of new projects.
+const OF_NEW_PROJECTS: &str = "hack/scaffold/project/.github/workflows/";
 /// Keeps the PATH of the user for what `sudo` runs. The sudoers of Debian and Ubuntu set `secure_path`, which replaces the PATH
 /// whatever `--preserve-env` says, and the folder of cargo is not in it.
 const KEEPS_PATH: &str = "env \"PATH=$PATH\" ";
@@ -23,8 +26,7 @@ const BUILDS: &[&str] = &["make", "cargo", ".ci/run"];
 pub(crate) fn run() -> Result<ExitCode> {
     let files = workspace::files()?;
     let workflows: Vec<&File> = files.iter().filter(|file| file.path.starts_with(FOLDER)).collect();
-    let paths: Vec<_> = workflows.iter().map(|file| workspace::root().join(&file.path)).collect();
-    let mut findings = lint(&paths)?;
+    let mut findings = lint(&paths(&files))?;
     let mut count = 0;
     for workflow in &workflows {
         let steps = steps(workflow)?;
@@ -35,11 +37,17 @@ pub(crate) fn run() -> Result<ExitCode> {
         println!("{finding}");
     }
     if !findings.is_empty() {
-        println!("\n{} findings in {FOLDER}", findings.len());
+        println!("\n{} findings in {FOLDER} and {OF_NEW_PROJECTS}", findings.len());
         return Ok(ExitCode::FAILURE);
     }
     println!("{} workflows, {count} commands", workflows.len());
     Ok(ExitCode::SUCCESS)
+}
+
+/// The workflows that actionlint checks.
+fn paths(files: &[File]) -> Vec<PathBuf> {
+    let is_workflow = |file: &&File| file.path.starts_with(FOLDER) || file.path.starts_with(OF_NEW_PROJECTS);
+    files.iter().filter(is_workflow).map(|file| workspace::root().join(&file.path)).collect()
 }
 
 /// What actionlint finds in these files, one line each. It calls no other linter, so the machine's programs change nothing.
@@ -117,6 +125,15 @@ mod tests {
             let found = linted(&wrong);
             assert!(found.iter().any(|line| line.contains(says)), "{says}: {found:?}");
         }
+    }
+
+    #[test]
+    fn workflow_of_new_projects_is_linted() {
+        let paths = paths(&workspace::files().unwrap());
+        for name in [format!("{FOLDER}ci.yaml"), format!("{OF_NEW_PROJECTS}ci.yaml")] {
+            assert!(paths.contains(&workspace::root().join(&name)), "{name}: {paths:?}");
+        }
+        assert_eq!(lint(&paths).unwrap(), Vec::<String>::new());
     }
 
     /// A tag can name any commit.
