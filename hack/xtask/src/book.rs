@@ -1,9 +1,10 @@
 //! `cargo xtask book`: checks the pages of the book in `docs/book` and builds it into `target/book`.
 //!
-//! - [`blocks`]: every code block comes from a tested file, names the test that runs it, is run by this task,
+//! - [`blocks`]: every code block comes from a tested file or a generator, names the test that runs it, is run by this task,
 //!   or says why no test does; also the commands in the READMEs of the operators.
 //! - [`contents`]: the summary lists every page, and each page begins with what the reader can do after it.
 //! - [`commands`]: every command in a page exists, with its flags and values; also in all other documents.
+//! - [`calls`]: every name of our API in the pages for users of other libraries exists.
 //! - [`links`]: every link of the finished book leads to a page and a heading.
 //!
 //! Steps of their own:
@@ -12,6 +13,7 @@
 //! - [`external`]: the links of all documents to other sites, by night.
 
 mod blocks;
+mod calls;
 pub(crate) mod commands;
 mod contents;
 mod external;
@@ -45,6 +47,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     findings.extend(contents::check(&pages));
     let documents: Vec<&File> = files.iter().filter(|file| is_document(file)).collect();
     findings.extend(commands::check(&documents, &files)?);
+    findings.extend(calls::check(&files));
     findings.extend(blocks::run(&blocks.scripts)?);
     let output = build()?;
     let links = links::check(&output)?;
