@@ -113,10 +113,88 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn line(seconds: f64, text: &str) -> Line {
         Line { at: Duration::from_secs_f64(seconds), text: text.to_owned() }
+    }
+
+    /// The picture in the README.
+    const PICTURE: &str = include_str!("../../../../docs/demo.svg");
+    const DEMO: &str = include_str!("../demo.rs");
+    const ADVICE: &str =
+        "docs/demo.svg is no longer what the demo prints: as root, `cargo xtask demo --record docs/demo.svg`";
+
+    /// The lines in the picture, escaped.
+    fn shown(picture: &str) -> Vec<&str> {
+        let texts = picture.lines().filter_map(|line| line.strip_prefix("<text y=")?.strip_suffix("</text>"));
+        texts.filter_map(|text| text.split_once('>')).map(|(_, text)| text).collect()
+    }
+
+    /// The columns of a kind that kubectl shows by default.
+    fn columns(definition: &Value) -> Vec<&str> {
+        let versions = definition["spec"]["versions"].as_array().expect("versions");
+        let stored = versions.iter().find(|version| version["storage"] == true).expect("a stored version");
+        let all = stored["additionalPrinterColumns"].as_array().expect("columns").iter();
+        let by_default = all.filter(|column| column["priority"].as_i64().unwrap_or_default() == 0);
+        by_default.map(|column| column["name"].as_str().expect("a name")).collect()
+    }
+
+    /// Whether the line, which may be cut, is the head of a table with these columns.
+    fn is_head(line: &str, columns: &[&str]) -> bool {
+        let head = format!("NAME {}", columns.join(" "));
+        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        match line.strip_suffix('…') {
+            Some(begin) => head.starts_with(begin.trim_end()),
+            None => line == head,
+        }
+    }
+
+    #[test]
+    fn picture_has_the_headings_of_the_demo() {
+        let calls = DEMO.split("heading(\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let lines = DEMO.lines().filter_map(|line| line.strip_prefix("== "));
+        let printed: Vec<String> = calls.chain(lines).map(escaped).collect();
+        let shown = shown(PICTURE);
+        let shown: Vec<&str> = shown.iter().filter_map(|line| line.strip_prefix("== ")).collect();
+        assert_eq!(shown, printed, "{ADVICE}");
+    }
+
+    #[test]
+    fn picture_has_the_tables_of_the_kinds() {
+        let shown = shown(PICTURE);
+        let mut tables = 0;
+        for definition in controller_manager::manifests::definitions() {
+            let text = |value: &Value| value.as_str().expect("a text").to_owned();
+            let (kind, group) = (text(&definition["spec"]["names"]["kind"]), text(&definition["spec"]["group"]));
+            let (columns, object) = (columns(&definition), format!("{}.{group}/", kind.to_lowercase()));
+            if let Some(table) = shown.windows(2).find(|lines| lines[1].starts_with(&object)) {
+                assert!(is_head(table[0], &columns), "{ADVICE}\n{kind} has {columns:?}, not {}", table[0]);
+                tables += 1;
+            } else {
+                // An operator that is new has a table only after the next recording. Until then, it may have no other columns.
+                let is_shown = |column: &&str| shown.iter().any(|line| line.contains(*column));
+                assert!(columns.iter().all(is_shown), "{ADVICE}\n{kind} has {columns:?}");
+            }
+        }
+        assert!(tables >= 5, "{ADVICE}\nit has {tables} tables");
+    }
+
+    #[test]
+    fn head_of_a_table_may_be_cut_but_not_differ() {
+        let columns = ["STATUS", "LAST RUN", "AGE"];
+        for (line, is_its) in [
+            ("NAME   STATUS   LAST RUN   AGE", true),
+            ("NAME   STATUS   LAST…", true),
+            ("NAME   STATUS   LAST RUN   …", true),
+            ("NAME   STATUS   LAST RUN", false),
+            ("NAME   STATUS   NEXT…", false),
+            ("NAME   STATUS   AGE", false),
+        ] {
+            assert_eq!(is_head(line, &columns), is_its, "{line}");
+        }
     }
 
     #[test]
