@@ -27,6 +27,15 @@ pub struct Audited {
     pub is_dry_run: bool,
 }
 
+/// The text of a permission, such as `patch deployments.apps` or `update flighttickets.flights.com/finalizers`. `resource` may have
+/// a subresource.
+pub fn permission(verb: &str, group: &str, resource: &str) -> String {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let dot = if group.is_empty() { "" } else { "." };
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    format!("{verb} {resource}{dot}{group}{slash}{subresource}")
+}
+
 /// A write request that has reached the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
