@@ -39,7 +39,7 @@ mod two_releases;
 mod world;
 
 pub use any_spec::{draw::value as drawn_value, survive_any_spec, survive_older_schema};
-pub use audit::Requests;
+pub use audit::{FOR_ADOPTION, PAST_THE_CACHE, Requests};
 pub use campaign::{Campaign, Life, Subject};
 pub use end_state::EndState;
 pub use in_memory::{InMemory, check};

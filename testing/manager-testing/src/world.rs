@@ -288,6 +288,14 @@ impl World {
         Requests::of(&self.user, &self.cluster.audit_log()).expect("an audit log")
     }
 
+    /// Checks that the API server has refused no request of the operator, and that the operator has used each of its permissions. A
+    /// run need not use those in `rarely_used`, such as `get deployments.apps`, which are listed under the reason for it.
+    pub fn assert_permitted(&self, operator: &dyn Operator, rarely_used: &[(&str, &[&str])]) {
+        let requests = self.requests();
+        assert_eq!(requests.forbidden(), Vec::<&str>::new());
+        assert_eq!(requests.findings(&permissions(&[operator]), rarely_used), Vec::<String>::new());
+    }
+
     /// The events on an object: type, reason and note.
     pub async fn events(&self, name: &str) -> Vec<(String, String, String)> {
         let events: Vec<Event> = self.list().await;
