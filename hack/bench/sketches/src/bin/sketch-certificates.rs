@@ -1,0 +1,5 @@
+//! Runs this operator.
+
+fn main() -> std::process::ExitCode {
+    manager::main(&[&sketches::certificates::Certificates])
+}
