@@ -1,14 +1,22 @@
 //! The examples on a real API server.
 
-use std::{fmt::Debug, io::Write, net::TcpStream};
+use std::{
+    fmt::Debug,
+    io::Write,
+    net::TcpStream,
+    time::{Duration, Instant},
+};
 
 use cluster::{Cluster, Nodes, Port};
 use example_operators::{banners::Banners, ledgers::Ledgers, tenants::Tenants, tracks::Tracks};
-use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment, StatefulSet},
-    core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret, Service, ServiceAccount},
-    networking::v1::Ingress,
-    rbac::v1::{PolicyRule, Role, RoleBinding},
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, Deployment, StatefulSet},
+        core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, ResourceQuota, Secret, Service, ServiceAccount},
+        networking::v1::Ingress,
+        rbac::v1::{PolicyRule, Role, RoleBinding},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Resource, ResourceExt,
@@ -16,7 +24,7 @@ use kube::{
     core::GroupVersionKind,
     discovery::ApiResource,
 };
-use manager::{Operator, WebhookPermissions, webhook_configurations, webhook_permissions};
+use manager::{Operator, WebhookPermissions, normalize, webhook_configurations, webhook_permissions};
 use manager_testing::{FOR_ADOPTION, PAST_THE_CACHE, World};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -82,6 +90,10 @@ async fn ledger_gets_its_children() {
     world.assert_permitted(operator, &[(PAST_THE_CACHE, &read), (FOR_ADOPTION, &deleted)]);
 }
 
+/// A change of another object wakes in milliseconds. This is far longer, for a machine that runs other tests too, and far shorter than
+/// any resync or retry.
+const SOON: Duration = Duration::from_secs(1);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn banner_follows_its_text_and_its_theme() {
     let operator = Box::leak(Box::<Banners>::default());
@@ -99,7 +111,14 @@ async fn banner_follows_its_text_and_its_theme() {
     });
     world.patch_status::<DaemonSet>("door-page", status).await;
     until_says(&world, &api, "door", "5 characters are shown").await;
+    let begun = Instant::now();
     world.patch::<ConfigMap>("door", json!({"data": {"text": "hi", "host": "a.example.com"}})).await;
+    let shows_it = async || {
+        let page = world.get::<ConfigMap>("door-page").await?.data?;
+        page["index.html"].contains(">hi<").then_some(())
+    };
+    world.within(SOON, "the page has the new text", shows_it).await;
+    println!("the page followed its ConfigMap within {} ms", begun.elapsed().as_millis());
     until_says(&world, &api, "door", "2 characters are shown").await;
     for host in ["a.example.com", "b.example.com"] {
         world.patch::<ConfigMap>("door", json!({"data": {"host": host}})).await;
@@ -298,6 +317,54 @@ async fn tenant_gets_a_namespace_with_a_quota() {
     );
     namespaces.delete(&member, &DeleteParams::default()).await.expect("it is deleted");
     api.delete(&name, &DeleteParams::default()).await.expect("it is deleted");
+}
+
+/// The text in the `Warning` headers of a deprecated version.
+const WARNING: &str = "Ledgers of v1 will not be served for ever";
+
+/// Makes the API server answer each request for Ledgers with a warning, and waits until it does.
+async fn deprecate(world: &World, operator: &dyn Operator) {
+    let mut definition = normalize(&operator.crds()[0]);
+    let version = &mut definition.spec.versions[0];
+    (version.deprecated, version.deprecation_warning) = (Some(true), Some(WARNING.to_owned()));
+    let definitions = Api::<CustomResourceDefinition>::all(world.client.clone());
+    let apply = PatchParams::apply("test").force();
+    let applied = definitions.patch(&definition.name_any(), &apply, &Patch::Apply(&definition)).await;
+    applied.expect("the definition is accepted");
+    let warns = async || {
+        let mut kubectl =
+            world.cluster.kubectl(["get", "ledgers.examples.example.com", "--namespace", &world.namespace]);
+        let output = kubectl.output().expect("kubectl runs");
+        String::from_utf8_lossy(&output.stderr).contains(WARNING).then_some(())
+    };
+    world.until("the API server warns", warns).await;
+}
+
+/// The cluster is its own, because a definition applies to a whole cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn warnings_of_a_deprecated_version_are_counted_and_logged_once() {
+    let operator = Box::leak(Box::<Ledgers>::default());
+    let binary = env!("CARGO_BIN_EXE_ledgers");
+    let Some(mut world) = World::prepare(operator, binary, || Cluster::fresh(Nodes::None)).await else { return };
+    deprecate(&world, operator).await;
+    world.run(&[]);
+    let running = world.operator.as_ref().expect("it runs");
+    let count = || -> Option<u64> {
+        let metrics = running.metrics()?;
+        metrics.lines().find_map(|line| line.strip_prefix("operator_api_warnings_total ")?.parse().ok())
+    };
+    let api = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Ledger"));
+    let mut counted = 0;
+    for replicas in [1, 2] {
+        world.apply(&object("Ledger", "books", &json!({"replicas": replicas}))).await;
+        // The operator has written the status.
+        until_says(&world, &api, "books", &format!("0 of {replicas} replicas are ready")).await;
+        counted = world.until("more warnings are counted", async || count().filter(|it| *it > counted)).await;
+    }
+    let log = running.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains(WARNING)).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    println!("{counted} warnings: {}", warnings[0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
