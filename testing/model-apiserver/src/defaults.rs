@@ -160,6 +160,11 @@ pub(crate) fn stateful_set(object: &mut Value) {
     let retention = child(spec, "persistentVolumeClaimRetentionPolicy");
     fill(retention, "whenDeleted", "Retain");
     fill(retention, "whenScaled", "Retain");
+    for volume in items(spec, "volumeClaimTemplates") {
+        fill(volume, "apiVersion", "v1");
+        fill(volume, "kind", "PersistentVolumeClaim");
+        claim(volume);
+    }
     template(spec);
 }
 

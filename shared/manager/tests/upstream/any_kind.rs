@@ -36,19 +36,23 @@ fn typed<T: serde::de::DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).expect("an object of that kind")
 }
 
+/// A `StatefulSet` with one replica per size.
+fn set(name: &str, size: i32) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "replicas": size, "serviceName": name, "selector": {"matchLabels": {"app": name}},
+        "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"containers": [{"name": "a", "image": "a", "ports": [{"containerPort": 80}]}]},
+        },
+    }})
+}
+
 /// Keeps a Secret, and a `StatefulSet` with one replica per size.
 async fn keep(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
     let name = toy.name_any();
     let secret: Secret = typed(json!({"metadata": {"name": name}, "data": {"size": "MQ=="}, "type": "Opaque"}));
     let secret = context.apply(Whole::from(secret)).await?;
-    let set: StatefulSet = typed(json!({"metadata": {"name": name}, "spec": {
-        "replicas": toy.spec.size, "serviceName": name, "selector": {"matchLabels": {"app": name}},
-        "template": {
-            "metadata": {"labels": {"app": name}},
-            "spec": {"containers": [{"name": "a", "image": "a", "ports": [{"containerPort": 80}]}]},
-        },
-    }}));
-    let set = context.apply(Set::from(set)).await?;
+    let set = context.apply(Set::from(typed::<StatefulSet>(set(&name, toy.spec.size)))).await?;
     let replicas = set.and_then(|set| set.spec.replicas);
     let has_data = secret.is_some_and(|secret| secret.data.as_ref().is_some_and(|data| data.contains_key("size")));
     let verdict = Verdict::yes("Ready", format!("{replicas:?} replicas, data: {has_data}"));
@@ -125,6 +129,53 @@ async fn defaults_are_given_up_once_and_the_next_process_sends_nothing() {
     sleep(MOMENT).await;
     assert_eq!((&spec(&model)["replicas"], &spec(&model)["podManagementPolicy"]), (&json!(4), &json!("Parallel")));
     drop(harness);
+}
+
+/// Keeps such a `StatefulSet` with a volume for each replica. The API server sets defaults in the element of this list. The list has
+/// no keys, so a client owns it as a whole, with the defaults.
+async fn keep_with_volumes(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
+    let mut set = set(&toy.name_any(), toy.spec.size);
+    set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+    }}]);
+    context.apply(Set::from(typed::<StatefulSet>(set))).await?;
+    context.apply_status(Health::of(Verdict::yes("Ready", "it is kept")).into()).await?;
+    Ok(Action::Done)
+}
+
+#[tokio::test(start_paused = true)]
+async fn defaults_in_a_list_without_keys_cost_a_read_and_a_dry_run_in_each_process() {
+    let model = model();
+    put(&model, &["a"]);
+    let setup = |manager: &mut Manager| {
+        manager.add(Controller::of::<Toy>().owns::<Set>().reconcile(keep_with_volumes));
+    };
+    let life = async |size: i32| {
+        let (clock, before) = (model.clone(), model.requests().len());
+        let harness = Harness::start(&Toys(setup), &[NO_RESYNC], model.client_named("toys"), move || clock.now());
+        sleep(600 * MOMENT).await;
+        let started = model.requests().len();
+        change(&model, "a", size).await;
+        sleep(600 * MOMENT).await;
+        harness.crash().await;
+        let mut sent = model.requests().split_off(before);
+        let later = sent.split_off(started - before);
+        [sent, later].map(|sent| {
+            let of_sets = sent.into_iter().filter(|it| it.client == "toys" && it.resource == "statefulsets.apps");
+            let requests = of_sets.map(|it| (it.verb.as_str(), it.dry_run));
+            requests.filter(|(verb, _)| !["list", "watch"].contains(verb)).collect::<Vec<_>>()
+        })
+    };
+    let [first, _] = life(2).await;
+    assert_eq!(first, [("create", false)]);
+    for size in [3, 4] {
+        let [started, changed] = life(size).await;
+        assert_eq!(started, [("get", false), ("patch", true)], "size {size}");
+        assert!(changed.iter().all(|(_, is_dry_run)| !is_dry_run), "{changed:?}");
+        let set = model.object("statefulsets.apps", "default", "a").expect("it exists");
+        assert_eq!(set["spec"]["volumeClaimTemplates"][0]["spec"]["volumeMode"], "Filesystem");
+        assert_eq!(set["spec"]["replicas"], size);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -114,6 +114,12 @@ pub(crate) fn questions(namespace: &str, group: &str) -> Vec<Step> {
         Step::new("PATCH", &format!("{sets}/d")).body(json!({"spec": {"minReadySeconds": 5}})).content(MERGE),
         Step::new("PATCH", &format!("{sets}/d")).body(json!({"spec": {"template": {"metadata": {"labels": {"c": "d"}}}}})).content(MERGE),
         Step::new("PATCH", &format!("{sets}/d/status")).body(json!({"status": {"numberReady": 1}})).content(MERGE),
+        Step::new("POST", &format!("/apis/apps/v1/namespaces/{namespace}/statefulsets")).query("fieldManager=f").body(json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "t"}, "spec": {
+                "serviceName": "t", "selector": {"matchLabels": {"a": "b"}},
+                "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "app:1"}]}},
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
+                    "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]}})),
         Step::new("POST", &ingresses).body(json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}, "spec": {
             "rules": [{"host": "a.example.com", "http": {"paths": [{
                 "path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s", "port": {"name": "http"}}}}]}}]}})),
