@@ -26,7 +26,7 @@ pub(crate) struct Record {
     pub(crate) cores: usize,
     /// The file system of etcd's data, such as `tmpfs`.
     pub(crate) store: String,
-    /// What was measured, such as `controller-runtime`.
+    /// What was measured, such as `controller-runtime`, or the operator `memcached` alone.
     pub(crate) subject: String,
     /// The number of objects that were wanted.
     pub(crate) objects: usize,

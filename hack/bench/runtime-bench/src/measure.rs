@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use cluster::{Cluster, Nodes};
 
 use crate::{
-    kind::Kind,
+    kind::{Kind, due_after_creating},
     operator::{BUILT, Memory, Operator, Requests, USER},
     provider::Provider,
     table::Table,
@@ -51,8 +51,6 @@ pub(crate) struct Args {
 
 /// How long to wait before reading the memory.
 const SETTLE: Duration = Duration::from_secs(5);
-/// The number of objects to create in a second. An API server on two cores handles it without effort.
-const CREATED_A_SECOND: u64 = 200;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     for kind in &args.kinds {
@@ -168,13 +166,11 @@ impl Bench<'_> {
         let objects = self.args.objects;
         let mut operator = self.start()?;
         operator.until_ready().await?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
-        let due = (now + objects as u64 / CREATED_A_SECOND + 30).div_ceil(60) * 60;
+        let (due, schedule) = due_after_creating(objects)?;
         let (cpu, before) = (operator.cpu()?, self.requests()?);
-        world.create(0..objects, &format!("{} {} * * *", due / 60 % 60, due / 3_600 % 24), |_| {}).await?;
+        world.create(0..objects, &schedule, |_| {}).await?;
         world.until_ready(objects).await?;
-        let waiting = SystemTime::UNIX_EPOCH + Duration::from_secs(due);
-        let wait = waiting.duration_since(SystemTime::now()).context("the objects were created too slowly")?;
+        let wait = due.duration_since(SystemTime::now()).context("the objects were created too slowly")?;
         self.table.add("created CPU", "ms", (operator.cpu()? - cpu) * 1_000.0 / objects as f64, "an object, scheduled");
         self.table.add_requests("created", &self.requests()?.since(&before), objects);
         self.table.add("RSS before", "MiB", operator.memory()?.rss(), "all scheduled, none has run");
@@ -182,10 +178,10 @@ impl Bench<'_> {
 
         let (cpu, before) = (operator.cpu()?, self.requests()?);
         world.until_jobs(objects).await?;
-        let seconds = waiting.elapsed()?.as_secs_f64();
+        let seconds = due.elapsed()?.as_secs_f64();
         self.table.add("all started", "s", seconds, "from the minute until the last Job is there");
         world.until_ended(objects).await?;
-        self.table.add("all ended", "s", waiting.elapsed()?.as_secs_f64(), "until the last object reports it");
+        self.table.add("all ended", "s", due.elapsed()?.as_secs_f64(), "until the last object reports it");
         tokio::time::sleep(SETTLE).await;
         self.table.add("run CPU", "ms", (operator.cpu()? - cpu) * 1_000.0 / objects as f64, "an object, start and end");
         self.table.add_requests("run", &self.requests()?.since(&before), objects);

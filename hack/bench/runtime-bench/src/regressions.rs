@@ -1,4 +1,4 @@
-//! Measures the requests, the allocations and the times for an object in a minute, and compares them with the history.
+//! Measures the requests, the allocations and the times for an object of each kind in a minute, and compares them with the history.
 //!
 //! Requests and allocations depend on the code alone, nearly. So the comparison fails if one of them rises by [`LIMIT`]. Times depend
 //! on the machine, and only cause warnings.
@@ -6,7 +6,7 @@
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,9 +14,10 @@ use cluster::{Cluster, Nodes};
 use serde::Deserialize;
 
 use crate::{
-    history::{self, OURS, Record},
-    kind::Kind,
+    history::{self, Record},
+    kind::{Kind, due_after_creating},
     operator::{Operator, Requests, USER, audit_length, kubeconfig},
+    provider::Provider,
     world::World,
 };
 
@@ -26,16 +27,19 @@ pub(crate) struct Args {
     /// count-allocations`.
     #[arg(default_value = "target/release/examples/count-allocations")]
     program: PathBuf,
-    /// Number of Memcacheds.
+    /// The kinds of the objects, separated by commas. Each is measured on its own, and compared with its own last measurement.
+    #[arg(long = "kind", value_name = "KIND", value_enum, value_delimiter = ',', default_value = "memcached")]
+    kinds: Vec<Kind>,
+    /// Number of objects.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(50..=10_000))]
     objects: u32,
     /// Number of measurements; the least of each figure counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     rounds: u32,
-    /// The history, of which the last measurement counts.
+    /// The history, of which the last measurement of each kind counts.
     #[arg(long, value_name = "FILE", default_value = "hack/bench/history/regressions.jsonl")]
     history: PathBuf,
-    /// Append the measurement to the history instead of comparing it.
+    /// Append the measurements to the history instead of failing because of them.
     #[arg(long)]
     record: bool,
 }
@@ -70,64 +74,99 @@ struct Allocations {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let known = history::read(&args.history)?;
-    let before = known.last();
+    let names = args.kinds.iter().map(|kind| kind.operator());
+    let lacking: Vec<&str> = names.filter(|name| last(&known, name).is_none()).collect();
     ensure!(
-        args.record || before.is_some(),
-        "{} has no measurement to compare with: add --record once, and commit the file",
-        args.history.display()
+        args.record || lacking.is_empty(),
+        "{} has no measurement of {} to compare with: add --record once, and commit the file",
+        args.history.display(),
+        lacking.join(", ")
     );
+    let mut failures = Vec::new();
+    for kind in &args.kinds {
+        let name = kind.operator();
+        let record = least_of_rounds(args, *kind)?;
+        if args.record {
+            history::append(&args.history, &record)?;
+        }
+        let Some(before) = last(&known, name) else { continue };
+        let comparison = compare(before, &record)?;
+        comparison.print(name);
+        failures.extend(comparison.failures.into_iter().map(|failure| format!("{name}: {failure}")));
+    }
+    if !failures.is_empty() && !args.record {
+        bail!("{}; if the rise is worth it, add --record and commit {}", failures.join("; "), args.history.display());
+    }
+    Ok(())
+}
+
+/// The last measurement of this operator.
+fn last<'a>(known: &'a [Record], name: &str) -> Option<&'a Record> {
+    known.iter().rfind(|record| record.subject == name)
+}
+
+/// Measures one kind several times, each time on a fresh cluster.
+fn least_of_rounds(args: &Args, kind: Kind) -> Result<Record> {
+    let name = kind.operator();
     let mut rounds = Vec::new();
     let mut record = None;
     for round in 1..=args.rounds {
         let cluster = Cluster::fresh(Nodes::None)?;
         if record.is_none() {
-            record = Some(Record::begin(OURS, args.objects as usize, cluster.state_dir())?);
+            record = Some(Record::begin(name, args.objects as usize, cluster.state_dir())?);
         }
         let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
-        let figures = runtime.block_on(measure(args, &cluster))?;
+        let figures = runtime.block_on(measure(args, kind, &cluster))?;
         runtime.shutdown_background();
-        for ((name, unit, _), value) in FIGURES.iter().zip(figures) {
-            eprintln!("round {round}: {name}: {value:.2} {unit}");
+        for ((figure, unit, _), value) in FIGURES.iter().zip(figures) {
+            eprintln!("{name}, round {round}: {figure}: {value:.2} {unit}");
         }
         rounds.push(figures);
     }
     let mut record = record.context("there was no round")?;
-    for ((name, unit, _), value) in FIGURES.iter().zip(least(&rounds)) {
-        record.add(name, unit, value);
+    for ((figure, unit, _), value) in FIGURES.iter().zip(least(&rounds)) {
+        record.add(figure, unit, value);
     }
     record.complete = true;
-    if args.record {
-        history::append(&args.history, &record)?;
-    }
-    let Some(before) = before else { return Ok(()) };
-    let comparison = compare(before, &record)?;
-    comparison.print();
-    if !comparison.failures.is_empty() && !args.record {
-        bail!(
-            "{}; if the rise is worth it, add --record and commit {}",
-            comparison.failures.join("; "),
-            args.history.display()
-        );
-    }
-    Ok(())
+    Ok(record)
 }
 
 /// The figures of one round, in the order of [`FIGURES`].
-async fn measure(args: &Args, cluster: &Cluster) -> Result<[f64; FIGURES.len()]> {
-    let world = World::prepare(Kind::Memcached, cluster, &args.program).await?;
+async fn measure(args: &Args, kind: Kind, cluster: &Cluster) -> Result<[f64; FIGURES.len()]> {
+    let world = World::prepare(kind, cluster, &args.program).await?;
+    let provider = match kind {
+        Kind::Flightticket => Some(Provider::start().await?),
+        _ => None,
+    };
+    let flags: Vec<String> = provider.iter().map(|provider| format!("--booking-url={}", provider.url)).collect();
+    let start = |log: &Path| -> Result<Operator> {
+        let log = File::create(log).with_context(|| format!("could not create {}", log.display()))?;
+        Operator::start_with(&args.program, &kubeconfig(cluster)?, kind.operator(), &flags, log.into())
+    };
     let folder = tempfile::tempdir()?;
     let (idle, busy) = (folder.path().join("idle.log"), folder.path().join("busy.log"));
-    let mut operator = start(args, cluster, &idle)?;
+    let mut operator = start(&idle)?;
     operator.until_ready().await?;
     world.until_leader(&operator).await?;
     tokio::time::sleep(SETTLE).await;
     operator.terminate().await?;
 
     let objects = args.objects as usize;
-    world.create(0..objects, "", |_| {}).await?;
+    if kind == Kind::Crontab {
+        // One run of each is due when the program starts. There is no Job controller, so the run does not end.
+        let (due, schedule) = due_after_creating(objects)?;
+        world.create(0..objects, &schedule, |_| {}).await?;
+        let wait = due.duration_since(SystemTime::now()).context("the objects were created too slowly")?;
+        tokio::time::sleep(wait).await;
+    } else {
+        world.create(0..objects, "", |_| {}).await?;
+    }
     let offset = audit_length(cluster)?;
-    let mut operator = start(args, cluster, &busy)?;
+    let mut operator = start(&busy)?;
     let seconds = world.until_all_ready(objects, &operator).await?;
+    if kind == Kind::Crontab {
+        world.until_jobs(objects).await?;
+    }
     let cpu = operator.cpu()?;
     tokio::time::sleep(SETTLE).await;
     let requests = Requests::after(USER, cluster, offset)?;
@@ -144,11 +183,6 @@ async fn measure(args: &Args, cluster: &Cluster) -> Result<[f64; FIGURES.len()]>
         each(cpu * 1_000.0),
         each(seconds * 1_000.0),
     ])
-}
-
-fn start(args: &Args, cluster: &Cluster, log: &Path) -> Result<Operator> {
-    let log = File::create(log).with_context(|| format!("could not create {}", log.display()))?;
-    Operator::start_with(&args.program, &kubeconfig(cluster)?, Kind::Memcached.operator(), &[], log.into())
 }
 
 fn allocations(log: &Path) -> Result<Allocations> {
@@ -200,10 +234,10 @@ fn compare(before: &Record, now: &Record) -> Result<Comparison> {
 }
 
 impl Comparison {
-    fn print(&self) {
+    fn print(&self, name: &str) {
         for (what, lines) in [("worse", &self.failures), ("warning", &self.warnings), ("ok", &self.others)] {
             for line in lines {
-                eprintln!("{what}: {line}");
+                eprintln!("{what}: {name}: {line}");
             }
         }
     }
@@ -216,7 +250,7 @@ mod tests {
 
     /// A measurement in which each figure is 200, but for one.
     fn record(changed: &str, value: f64) -> Record {
-        let mut record = sample(OURS, &[]);
+        let mut record = sample("memcached", &[]);
         for (name, unit, _) in FIGURES {
             record.add(name, unit, if name == changed { value } else { 200.0 });
         }
@@ -246,11 +280,21 @@ mod tests {
     #[test]
     fn only_measurements_with_the_same_figures_and_objects_are_compared() {
         let error = |before: &Record, now: &Record| compare(before, now).unwrap_err().to_string();
-        let (mut other, empty) = (record("", 0.0), sample(OURS, &[]));
+        let (mut other, empty) = (record("", 0.0), sample("memcached", &[]));
         other.objects = 9;
         assert!(error(&other, &empty).contains("--objects 9"));
         assert_eq!(error(&empty, &record("", 0.0)), "the last measurement lacks requests");
         assert_eq!(error(&record("", 0.0), &empty), "the measurement lacks requests");
+    }
+
+    #[test]
+    fn each_kind_is_compared_with_its_own_last_measurement() {
+        let [mut first, other, second] = ["memcached", "foo", "memcached"].map(|name| sample(name, &[]));
+        first.add("requests", "an object", 1.0);
+        let known = [first, other, second];
+        assert_eq!(last(&known, "memcached"), Some(&known[2]));
+        assert_eq!(last(&known, "foo"), Some(&known[1]));
+        assert_eq!(last(&known, "crontab"), None);
     }
 
     #[test]
