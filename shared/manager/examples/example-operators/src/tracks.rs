@@ -6,10 +6,9 @@
 //! A message only wakes the object; the reconciler then asks the [`Registry`]. So a message may come twice, late or for an object
 //! that does not exist.
 
-use std::{collections::HashMap, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use clap::{Args, Command};
-use futures::{Stream, stream};
 use k8s_openapi::{
     api::apps::v1::Deployment, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -21,16 +20,12 @@ use manager::{
     Action, Context, Controller, Error, Health, Manager, ObjectKey, Operator, Permission, StandardStatus, Verdict,
     Webhook,
 };
-use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    net::TcpListener,
-    sync::mpsc::{UnboundedSender, unbounded_channel},
-};
 use workloads::{As, ViewOf};
+
+use crate::registry::Registry;
 
 /// The annotation of pods that names their version.
 const VERSION: &str = "examples.example.com/version";
@@ -96,51 +91,6 @@ impl Versioned {
 impl ViewOf<Deployment> for Versioned {}
 
 type Tracked = As<Deployment, Versioned>;
-
-/// A stand-in for a registry of programs and its message queue.
-#[derive(Debug, Default)]
-pub struct Registry {
-    versions: Mutex<HashMap<ObjectKey, String>>,
-    subscribers: Mutex<Vec<UnboundedSender<ObjectKey>>>,
-}
-
-impl Registry {
-    /// Publishes a version, and sends a message about it.
-    pub fn publish(&self, track: &ObjectKey, version: &str) {
-        self.versions.lock().insert(track.clone(), version.to_owned());
-        self.subscribers.lock().retain(|subscriber| subscriber.send(track.clone()).is_ok());
-    }
-
-    fn version(&self, track: &ObjectKey) -> Option<String> {
-        self.versions.lock().get(track).cloned()
-    }
-
-    /// Subscribes to the messages that are sent from now on.
-    fn subscribe(&self) -> impl Stream<Item = ObjectKey> + use<> {
-        let (sender, mut receiver) = unbounded_channel();
-        self.subscribers.lock().push(sender);
-        stream::poll_fn(move |context| receiver.poll_recv(context))
-    }
-
-    /// Publishes what clients send: lines `NAMESPACE/NAME VERSION`.
-    ///
-    /// # Errors
-    ///
-    /// The address is taken.
-    pub async fn listen(&self, address: SocketAddr) -> io::Result<()> {
-        let listener = TcpListener::bind(address).await?;
-        loop {
-            let (stream, _) = listener.accept().await?;
-            let mut lines = BufReader::new(stream).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                let parts = line.split_once(' ').and_then(|(key, version)| Some((key.split_once('/')?, version)));
-                if let Some(((namespace, name), version)) = parts {
-                    self.publish(&ObjectKey::new(namespace, name), version.trim());
-                }
-            }
-        }
-    }
-}
 
 /// The flags of the operator.
 #[derive(Debug, Args)]

@@ -2,12 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use example_operators::{
-    banners::Banners,
-    ledgers::Ledgers,
-    tenants::Tenants,
-    tracks::{Registry, Tracks},
-};
+use example_operators::{banners::Banners, ledgers::Ledgers, registry::Registry, tenants::Tenants, tracks::Tracks};
 use k8s_openapi::{
     ByteString,
     api::{

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use example_operators::tracks::{Registry, Tracks};
+use example_operators::{registry::Registry, tracks::Tracks};
 use fastrand::Rng;
 use manager::{ObjectKey, Operator};
 use model_apiserver::Model;
