@@ -86,8 +86,8 @@ impl Requests {
         unused.map(|(_, permission)| permission).collect()
     }
 
-    /// What is wrong with the permissions of an operator, one sentence each: no request has used one that is not `rarely_used`, or one
-    /// that is listed there is not granted. The list has permissions under the reason why a run need not use them.
+    /// What is wrong with the permissions of an operator, one sentence each: no request has used one that is not `rarely_used`, or
+    /// one that is listed there is not granted. The list has permissions under the reason why a run need not use them.
     pub(crate) fn findings(&self, rules: &[PolicyRule], rarely_used: &[(&str, &[&str])]) -> Vec<String> {
         let listed: Vec<&str> = rarely_used.iter().flat_map(|(_, permissions)| *permissions).copied().collect();
         let is_explained = |unused: &str| {

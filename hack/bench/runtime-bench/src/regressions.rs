@@ -1,4 +1,4 @@
-//! Measures the requests, the allocations and the times for an object of each kind in a minute, and compares them with the history.
+//! Measures the requests, the allocations and the times for an object of a kind in a minute, and compares them with the history.
 //!
 //! Requests and allocations depend on the code alone, nearly. So the comparison fails if one of them rises by [`LIMIT`]. Times depend
 //! on the machine, and only cause warnings.

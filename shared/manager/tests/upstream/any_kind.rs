@@ -131,8 +131,8 @@ async fn defaults_are_given_up_once_and_the_next_process_sends_nothing() {
     drop(harness);
 }
 
-/// Keeps such a `StatefulSet` with a volume for each replica. The API server sets defaults in the element of this list. The list has
-/// no keys, so a client owns it as a whole, with the defaults.
+/// Keeps such a `StatefulSet` with a volume for each replica. The API server sets defaults in the elements of this list. The list
+/// has no keys, so a client owns it as a whole, with the defaults.
 async fn keep_with_volumes(toy: Arc<Toy>, context: Context<Toy>) -> Result<Action, Error> {
     let mut set = set(&toy.name_any(), toy.spec.size);
     set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": {

@@ -1,5 +1,5 @@
-//! Small operators, each with a shape that the five operators of this repository do not have. Each file is one whole operator, except
-//! [`registry`], which stands for a service outside of the cluster.
+//! Small operators, each with a shape that the five operators of this repository do not have. Each file is one whole operator,
+//! except [`registry`], which stands for a service outside of the cluster.
 //!
 //! - [`tenants`]: a cluster-scoped kind that makes namespaces with quotas, accounts and roles, also in namespaces that users label.
 //! - [`ledgers`]: a `StatefulSet` with a claim and a Secret, which are kinds without a view.
