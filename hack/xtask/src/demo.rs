@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use cluster::{Cluster, Nodes, Options, progress};
 use controller_manager::OPERATORS;
-use installation::metrics;
+use installation::{LocalImage, metrics};
 use serde_json::{Value, json};
 
 use crate::workspace;
@@ -49,20 +49,36 @@ pub(crate) fn run(Args { name, nodes, record }: &Args) -> Result<ExitCode> {
             Nodes::Simulated
         }
     };
+    let image = match nodes {
+        Nodes::Real => {
+            heading("The programs of the image");
+            // Before the cluster: cargo and the cluster both rewrite the last line of the terminal to show their progress.
+            Some(LocalImage::compile()?)
+        }
+        _ => None,
+    };
     heading("A cluster");
-    let cluster = Cluster::up(&Options::new(name, nodes), &progress::to_stderr)?;
+    let start = || Cluster::up(&Options::new(name, nodes), &progress::to_stderr);
+    let (cluster, image) = match image {
+        // Packing strips and compresses on one processor, and prints nothing. The start of a cluster often waits for the network
+        // or for its programs, and the link of each of these programs uses little more than one processor.
+        Some(image) => {
+            let (image, cluster) = beside(move || image.pack(), start)?;
+            (cluster, Some(image))
+        }
+        None => (start()?, None),
+    };
     println!("Kubernetes {}, {}", cluster.version(), cluster.server());
 
     heading("The operators");
     // Kept until the end of this function: dropping it ends operators that run outside of the cluster.
-    let outside = match nodes {
-        Nodes::Real => {
-            println!("building the image of the operators (the first time takes a few minutes)");
-            let installed = installation::install(&cluster, &installation::image_for(&cluster)?)?;
+    let outside = match image {
+        Some(image) => {
+            let installed = installation::install(&cluster, &image)?;
             println!("running in namespace {} as {}", installation::MANAGER_NAMESPACE, installed.image);
             None
         }
-        _ => Some(run_outside(&cluster)?),
+        None => Some(run_outside(&cluster)?),
     };
 
     heading("A sample of each kind");
@@ -92,6 +108,18 @@ pub(crate) fn run(Args { name, nodes, record }: &Args) -> Result<ExitCode> {
         operators.0.wait().context("could not wait for the operators")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Does `aside` in a thread of its own while this thread does `work`. Returns after both.
+fn beside<A: Send, B>(aside: impl FnOnce() -> Result<A> + Send, work: impl FnOnce() -> Result<B>) -> Result<(A, B)> {
+    std::thread::scope(|scope| {
+        let aside = scope.spawn(aside);
+        let done = work()?;
+        match aside.join() {
+            Ok(aside) => Ok((aside?, done)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 /// Runs the demo on real nodes in another process, and writes the picture of it.
@@ -125,7 +153,8 @@ fn run_outside(cluster: &Cluster) -> Result<LocalProcess> {
     ensure!(child.wait()?.success(), "kubectl could not apply the definitions, see above");
 
     let mut build = workspace::cargo();
-    workspace::run(build.args(["build", "--quiet", "--workspace", "--bin", "controller-manager"]), "see above")?;
+    // Not quiet: without `make demo`, this compiles for minutes.
+    workspace::run(build.args(["build", "--workspace", "--bin", "controller-manager"]), "see above")?;
     let program = workspace::root().join("target/debug/controller-manager");
     let log = cluster.state_dir().join("controller-manager.log");
     let file = std::fs::File::create(&log).with_context(|| format!("could not write {}", log.display()))?;
@@ -262,4 +291,66 @@ fn next_steps(name: &str, object: &Shown, outside: bool) -> String {
   {down}
 {ends}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::mpsc;
+
+    use chart::helm::succeeded;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_mins(1);
+
+    /// Features depend on the packages that a call selects. So a second call with other packages could compile crates again.
+    #[test]
+    fn make_demo_compiles_all_its_programs_in_one_call_of_cargo() {
+        let mut make = workspace::command("make");
+        // Those of a `make test`, which may have started this.
+        for name in ["MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES"] {
+            make.env_remove(name);
+        }
+        let printed = succeeded(make.args(["--dry-run", "demo"])).unwrap();
+        let (first, rest) = printed.split_once('\n').unwrap();
+        assert!(first.starts_with("echo "), "the first line appears at once: {printed}");
+        let calls: Vec<_> = rest.lines().filter(|line| line.starts_with("cargo ")).collect();
+        assert_eq!(calls.len(), 2, "{printed}");
+        assert!(calls[0].starts_with("cargo build --locked --workspace --bin "), "{printed}");
+        let compiled: BTreeSet<_> = calls[0].split(" --bin ").skip(1).collect();
+        let needed: BTreeSet<_> =
+            images::operator::PROGRAMS.iter().copied().chain(["cluster-supervisor", "xtask"]).collect();
+        assert_eq!(compiled, needed);
+        // It compiles nothing: `xtask_shares_its_dependencies_with_the_tests` checks that the features are the same.
+        assert_eq!(calls[1], "cargo xtask demo");
+        let tools: Vec<_> = rest.split(" for tool in ").nth(1).unwrap().split(';').next().unwrap().split(' ').collect();
+        assert!(tools.contains(&"kubernetes"), "{tools:?}");
+        for tool in tools {
+            assert!(workspace::root().join("hack/tools").join(tool).join("go.mod").is_file(), "{tool}");
+        }
+    }
+
+    #[test]
+    fn image_is_packed_while_the_cluster_starts() {
+        let (to_work, of_aside) = mpsc::channel();
+        let (to_aside, of_work) = mpsc::channel();
+        let aside = move || -> Result<&str> {
+            to_work.send("packs")?;
+            Ok(of_work.recv_timeout(LIMIT)?)
+        };
+        let work = || -> Result<&str> {
+            to_aside.send("starts")?;
+            Ok(of_aside.recv_timeout(LIMIT)?)
+        };
+        assert_eq!(beside(aside, work).unwrap(), ("starts", "packs"));
+    }
+
+    #[test]
+    fn failure_of_either_side_is_reported() {
+        let fails = || -> Result<()> { bail!("no disk space") };
+        let works = || -> Result<()> { Ok(()) };
+        assert_eq!(beside(fails, works).unwrap_err().to_string(), "no disk space");
+        assert_eq!(beside(works, fails).unwrap_err().to_string(), "no disk space");
+    }
 }

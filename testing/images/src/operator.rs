@@ -21,7 +21,7 @@ pub const TRIAL_TAG: &str = "localhost/operators/controller-manager:trial";
 
 /// The programs in the image, at `/<name>`; the image starts the first one. They are separate programs, because in a single one,
 /// code that the manager never runs would count as its memory.
-const PROGRAMS: &[&str] = &["controller-manager", "metrics-proxy", "booking-server"];
+pub const PROGRAMS: &[&str] = &["controller-manager", "metrics-proxy", "booking-server"];
 /// The packages of these programs, in the same order.
 const PACKAGES: &[&str] = &["controller-manager", "operators-metrics-proxy", "booking-server"];
 /// The plugin of kubectl: its package and its program. It is no part of the image, because users run it on their own machines.
@@ -78,10 +78,15 @@ pub fn build(workspace: &Path, store: &Store, reference: &Reference, commit: Opt
 /// The programs are those of an ordinary `cargo build` of the workspace. They share what the tests and `cargo xtask` compile, so
 /// they cost a newcomer little time. They need the libraries of this machine, which the image gets too.
 pub fn build_trial(workspace: &Path, store: &Store) -> Result<Built> {
+    pack_trial(&compile_trial(workspace)?, workspace, store)
+}
+
+/// The second part of [`build_trial`]: packs the files that [`compile_trial`] has returned. It prints nothing.
+pub fn pack_trial(programs: &[PathBuf], workspace: &Path, store: &Store) -> Result<Built> {
     let root = folder(workspace);
     fs::create_dir_all(&root).with_context(|| format!("could not create {}", root.display()))?;
     let folder = tempfile::tempdir_in(&root).context("could not make a folder")?; // of this call alone: tests call at the same time
-    let strip = |(name, program): (&&str, PathBuf)| {
+    let strip = |(name, program): (&&str, &PathBuf)| {
         let stripped = folder.path().join(name);
         // It comes with the linker.
         let status = Command::new("strip").arg(program).arg("-o").arg(&stripped).status();
@@ -89,12 +94,12 @@ pub fn build_trial(workspace: &Path, store: &Store) -> Result<Built> {
         ensure!(status.success(), "strip failed, see above ({status})");
         Ok(stripped)
     };
-    let programs = PROGRAMS.iter().zip(debug_programs(workspace)?).map(strip).collect::<Result<Vec<_>>>()?;
+    let programs = PROGRAMS.iter().zip(programs).map(strip).collect::<Result<Vec<_>>>()?;
     pack(&programs, Platform::here()?, store, &TRIAL_TAG.parse()?, labels(VERSION, None))
 }
 
-/// Builds the programs as an ordinary `cargo build` does. Returns their files.
-fn debug_programs(workspace: &Path) -> Result<Vec<PathBuf>> {
+/// The first part of [`build_trial`]: builds the programs as an ordinary `cargo build` does. Returns their files.
+pub fn compile_trial(workspace: &Path) -> Result<Vec<PathBuf>> {
     let mut cargo = crate::cargo();
     cargo.args(["build", "--workspace", "--locked", "--message-format", "json-render-diagnostics"]);
     cargo.args(PROGRAMS.iter().flat_map(|program| ["--bin", program])).env_remove("OPERATORS_COMMIT");

@@ -119,16 +119,23 @@ pub(crate) fn workspace() -> Result<&'static Path> {
 pub fn image_of(cluster: &Cluster, profile: Profile) -> Result<String> {
     let store = Store::open(images::default_store()?)?;
     let built = build_image(workspace()?, &store, profile)?;
-    let reference = built.reference;
+    if cluster.is_ours() {
+        return by_digest(&built);
+    }
+    let Built { reference, digest, .. } = built;
     let text = reference.to_string();
     let (repository, _tag) = text.rsplit_once(':').context("the tag has a name")?;
-    if cluster.is_ours() {
-        return Ok(format!("{repository}@{}", built.digest));
-    }
     // Nodes that have not pulled the image know it only by its tag.
-    let tag = &built.digest.hex()[..12];
+    let tag = &digest.hex()[..12];
     once(cluster, "loaded", tag, || load(cluster, &store, &reference, &reference.with_tag(tag)))?;
     Ok(format!("{repository}:{tag}"))
+}
+
+/// The name by which a node never runs an older build of the same tag.
+pub(crate) fn by_digest(built: &Built) -> Result<String> {
+    let text = built.reference.to_string();
+    let (repository, _tag) = text.rsplit_once(':').context("the tag has a name")?;
+    Ok(format!("{repository}@{}", built.digest))
 }
 
 /// Loads an image of the store into the nodes of a cluster of kind, under the name `name`.

@@ -5,6 +5,7 @@ mod backend;
 mod clean_up;
 mod earlier;
 mod install;
+mod local_image;
 pub mod metrics;
 mod mirror;
 pub mod permissions;
@@ -19,5 +20,6 @@ pub use install::{
     INSTALLED, Installed, MANAGER, MANAGER_NAMESPACE, METRICS_PROXY, Profile, build_image, image_for, image_of,
     install, make_namespace, uninstall, values,
 };
+pub use local_image::LocalImage;
 pub use mirror::Mirror;
 pub use test_images::{TESTBOX, provide_kube_rbac_proxy, provide_testbox};
