@@ -8,7 +8,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
-use images::{Platform, Reference, Store, default_store, operator};
+use images::operator::{self, Variant};
+use images::{Platform, Reference, Store, default_store};
+
+/// The version of the workspace.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Build OCI images without a container daemon, and serve them to nodes
 #[derive(clap::Args)]
@@ -36,6 +40,15 @@ enum Command {
         /// Commit that the programs and the image name, for a release: `$(git rev-parse HEAD)`
         #[arg(long, value_name = "COMMIT")]
         commit: Option<String>,
+        /// Platform of the image, linux/amd64 or linux/arm64 [default: that of this machine]
+        ///
+        /// Another one needs its cross-compiler and its standard library; the error names what is missing. Give such an image a
+        /// `--tag` of its own, because it does not run here.
+        #[arg(long, value_name = "PLATFORM")]
+        platform: Option<Platform>,
+        /// The profile of cargo for the programs; `dev` builds faster, to try the build itself
+        #[arg(long, default_value = "release")]
+        profile: String,
     },
     /// Build the missing images that samples and tests use, such as busybox
     Fixtures,
@@ -61,7 +74,11 @@ enum Command {
 pub(crate) fn run(Args { store, command }: Args) -> Result<()> {
     let store = Store::open(store.map_or_else(default_store, Ok)?)?;
     match command {
-        Command::Build { tag, output, sbom, commit } => build(&store, &tag, output.as_deref(), sbom, commit.as_deref()),
+        Command::Build { tag, output, sbom, commit, platform, profile } => {
+            let platform = platform.map_or_else(Platform::here, Ok)?;
+            let variant = Variant { platform, profile: &profile, version: VERSION, commit: commit.as_deref() };
+            build(&store, &tag, variant, output.as_deref(), sbom)
+        }
         Command::Fixtures => {
             images::ensure_fixtures(store.root(), &mut |line| eprintln!("{line}"))?;
             list(&store)
@@ -76,13 +93,13 @@ pub(crate) fn run(Args { store, command }: Args) -> Result<()> {
 fn build(
     store: &Store,
     tag: &Reference,
+    variant: Variant<'_>,
     output: Option<&Path>,
     sbom: Option<PathBuf>,
-    commit: Option<&str>,
 ) -> Result<()> {
     let workspace = workspace()?;
-    let built = operator::build(&workspace, store, tag, commit)?;
-    let components = operator::components(&workspace, Platform::here()?)?;
+    let built = operator::build_variant(variant, &workspace, store, tag)?;
+    let components = operator::components(&workspace, variant.platform)?;
     let (name, digest) = (built.reference.to_string(), built.digest.to_string());
     let sbom = sbom.unwrap_or_else(|| workspace.join("target/image/sbom.cdx.json"));
     std::fs::write(&sbom, images::sbom::cyclonedx(&name, &digest, &components)?)

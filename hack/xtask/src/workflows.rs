@@ -136,18 +136,48 @@ mod tests {
         assert_eq!(lint(&paths).unwrap(), Vec::<String>::new());
     }
 
+    /// One of the workflows of the checkout.
+    fn workflow(name: &str) -> File {
+        let path = format!("{FOLDER}{name}");
+        File { text: std::fs::read_to_string(workspace::root().join(&path)).unwrap(), path }
+    }
+
+    fn jobs(workflow: &File) -> serde_json::Map<String, Value> {
+        let parsed: Value = serde_saphyr::from_str(&workflow.text).unwrap();
+        parsed["jobs"].as_object().unwrap().clone()
+    }
+
+    /// The jobs that this job waits for.
+    fn needs(job: &Value) -> Vec<String> {
+        match &job["needs"] {
+            Value::String(one) => vec![one.clone()],
+            all => all.as_array().into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
+        }
+    }
+
+    /// Otherwise only a release would show that a change does not compile for the other platform.
+    #[test]
+    fn ci_builds_the_image_of_the_other_platform() {
+        let steps = steps(&workflow("ci.yaml")).unwrap();
+        let builds = |step: &String| step.starts_with("cargo xtask image build --platform linux/arm64 --profile dev ");
+        assert!(steps.iter().any(builds), "{steps:?}");
+    }
+
+    /// Branch protection asks for the result of this job alone.
+    #[test]
+    fn last_job_of_ci_waits_for_all_others() {
+        let jobs = jobs(&workflow("ci.yaml"));
+        let mut others: Vec<_> = jobs.keys().filter(|name| *name != "done").cloned().collect();
+        let mut waits_for = needs(&jobs["done"]);
+        others.sort();
+        waits_for.sort();
+        assert_eq!(waits_for, others);
+    }
+
     /// A tag can name any commit.
     #[test]
     fn nothing_is_pushed_before_ci_has_passed() {
-        let text = std::fs::read_to_string(workspace::root().join(FOLDER).join("release.yaml")).unwrap();
-        let parsed: Value = serde_saphyr::from_str(&text).unwrap();
-        let jobs = parsed["jobs"].as_object().unwrap();
-        let needs = |job: &Value| -> Vec<String> {
-            match &job["needs"] {
-                Value::String(one) => vec![one.clone()],
-                all => all.as_array().into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
-            }
-        };
+        let jobs = jobs(&workflow("release.yaml"));
         let waits =
             |job: &Value| needs(job).iter().any(|it| it == "passed" || needs(&jobs[it]).contains(&"passed".to_owned()));
         let writes = |job: &Value| {
