@@ -77,6 +77,7 @@ impl fmt::Display for Plan {
         let platforms: Vec<_> = platforms.iter().map(ToString::to_string).collect();
         writeln!(f, "release {version}")?;
         writeln!(f, "  image      {}:{version}, an index of {}", self.image(), platforms.join(" and "))?;
+        writeln!(f, "  attached   to each image its bill of materials")?;
         writeln!(f, "  chart      oci://{}:{version}, which names the digest of this index", self.chart())?;
         write!(
             f,

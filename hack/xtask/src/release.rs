@@ -6,7 +6,8 @@ mod replica;
 pub(crate) mod reproduce;
 
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use chart::helm::{Helm, Version};
@@ -96,30 +97,44 @@ impl Signing {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    let machine = |plan: &Plan| {
+        let lacks = |platform| operator::lacks(platform, &plan.checkout);
+        check_machine(&plan.platforms, lacks, settings::of_cargo(&plan.checkout)?)
+    };
+    release_from(workspace::root(), args, machine, &mut io::stdout())
+}
+
+/// The same from this checkout, on a machine that `machine` checks. What is known before the builds goes to `out`.
+fn release_from(
+    checkout: &Path,
+    args: Args,
+    machine: impl FnOnce(&Plan) -> Result<()>,
+    out: &mut impl io::Write,
+) -> Result<()> {
     let Args { version, registry, mut platforms, profile, output, dry_run, signing, access } = args;
     let target = signing.target()?;
     platforms.sort_unstable();
     platforms.dedup();
-    let output = output.unwrap_or_else(|| workspace::root().join("dist").join(version.to_string()));
+    let output = output.unwrap_or_else(|| checkout.join("dist").join(version.to_string()));
     let builder = Builder::from_environment(|name| std::env::var(name).ok());
-    let checkout = workspace::root().to_owned();
-    let plan = Plan { version, registry, platforms, profile, builder, checkout, output };
-    println!("{plan}");
+    let plan = Plan { version, registry, platforms, profile, builder, checkout: checkout.to_owned(), output };
+    writeln!(out, "{plan}")?;
     match &target {
-        Target::Registry(Some(identity)) => println!("  signatures {identity}"),
-        Target::Registry(None) => println!("  signatures none"),
+        Target::Registry(Some(identity)) => {
+            writeln!(out, "  signatures of the index and the chart, and of the provenance of both, {identity}")?;
+        }
+        Target::Registry(None) => writeln!(out, "  signatures none; the provenance of both is attached without one")?,
         Target::Layout(folder) => {
             check_unused(folder)?;
-            println!("  layout     {}, neither signed nor published", folder.display());
+            writeln!(out, "  layout     {}, neither signed nor published", folder.display())?;
         }
     }
     let ready = check(&plan)?;
-    println!("  commit     {}", ready.commit);
-    println!("  kinds      {}", compatible(&plan, &ready)?);
-    let lacks = |platform| operator::lacks(platform, &plan.checkout);
-    check_machine(&plan.platforms, lacks, settings::of_cargo(&plan.checkout)?)?;
+    writeln!(out, "  commit     {}", ready.commit)?;
+    writeln!(out, "  kinds      {}", compatible(&plan, &ready)?)?;
+    machine(&plan)?;
     if dry_run {
-        println!("this was a dry run: the checkout and this machine are ready, and nothing was built or pushed");
+        writeln!(out, "this was a dry run: the checkout and this machine are ready, and nothing was built or pushed")?;
         return Ok(());
     }
     match target {
@@ -201,9 +216,53 @@ fn build_plugin(platform: Platform, plan: &Plan, ready: &Ready) -> Result<Plugin
 
 #[cfg(test)]
 mod tests {
-    use chart::helm::succeeded;
+    use std::collections::BTreeSet;
 
+    use chart::helm::succeeded;
+    use clap::Parser as _;
+
+    use super::replica::Replica;
     use super::*;
+    use crate::{Task, Xtask};
+
+    #[test]
+    fn dry_run_prints_each_step_and_writes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (checkout, layout) = (folder.path().join("checkout"), folder.path().join("layout"));
+        // Older than any release, so that the kinds are compared with none.
+        Replica::new(checkout.clone()).unwrap().commit(&semver::Version::new(0, 0, 1)).unwrap();
+        let entries = || -> BTreeSet<PathBuf> {
+            let folders = [folder.path(), checkout.as_path()];
+            folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path()).collect()
+        };
+        let before = entries();
+        let dry_run = |target: &[&str]| -> String {
+            // No registry listens at this address, so a request would fail.
+            let words = ["xtask", "release", "--dry-run", "--version", "0.0.1", "--registry", "127.0.0.1:1/team"];
+            let parsed = Xtask::try_parse_from(words.iter().chain(target).copied()).unwrap();
+            let Task::Release(args) = parsed.task else { panic!("this is another task") };
+            let mut printed = Vec::new();
+            release_from(&checkout, args, |_| Ok(()), &mut printed).unwrap();
+            String::from_utf8(printed).unwrap()
+        };
+        let printed = dry_run(&["--key", "cosign.key"]);
+        for step in [
+            "release 0.0.1\n",
+            "  image      127.0.0.1:1/team/controller-manager:0.0.1, an index of linux/amd64 and linux/arm64\n",
+            "  attached   to each image its bill of materials\n",
+            "  chart      oci://127.0.0.1:1/team/charts/operators:0.0.1, which names the digest of this index\n",
+            "/checkout/dist/0.0.1: the chart, plain manifests, the plugin of kubectl, ",
+            "  signatures of the index and the chart, and of the provenance of both, with the key cosign.key\n",
+            "  kinds      those of a first release\n",
+            "  commit     ",
+        ] {
+            assert!(printed.contains(step), "{step}: {printed}");
+        }
+        assert!(printed.ends_with(", and nothing was built or pushed\n"), "{printed}");
+        let printed = dry_run(&["--layout", layout.to_str().unwrap()]);
+        assert!(printed.contains("/layout, neither signed nor published\n"), "{printed}");
+        assert_eq!(entries(), before);
+    }
 
     #[test]
     fn what_the_machine_lacks_for_any_platform_is_found_before_the_first_build() {
