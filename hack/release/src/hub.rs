@@ -1,5 +1,8 @@
 //! What Artifact Hub shows about one release: its image, and what has changed. The annotations that are the same for each release are
 //! in the chart itself.
+//!
+//! `artifacthub.io/signKey` is left out: it names the PGP key of a `.prov` file, which a release does not have. Artifact Hub looks for
+//! signatures of cosign in the registry.
 
 use anyhow::{Context as _, Result, ensure};
 use images::Digest;
