@@ -11,6 +11,7 @@ mod checkout_copy;
 mod cluster;
 mod crates;
 mod demo;
+mod disk;
 mod fuzz;
 mod generate;
 mod image;

@@ -1,77 +1,13 @@
-//! The disk must have room for the build. Without this check, a run on a full disk fails after a quarter of an hour, somewhere in
-//! a compiler or in etcd.
+//! The disk must have room for the build of all tests.
 
-use std::path::{Path, PathBuf};
+use anyhow::Result;
 
-use anyhow::{Context as _, Result, bail};
-
+use crate::disk::{self, Room};
 use crate::report::Outcome;
-use crate::workspace;
 
-/// What a whole run in a new checkout writes, in GB. README.md says the same.
-const NEEDED: u64 = 20;
-/// What a run writes when the target folder has the results of an earlier one.
-const NEEDED_AGAIN: u64 = 3;
+/// What a run of all tests writes. README.md says the same about a new checkout.
+const TESTS: Room = Room { new: 20, again: 3 };
 
-/// Compares the free space of the target folder's file system with what the build needs.
 pub(super) fn check() -> Result<Outcome> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from);
-    let needed = if is_built(&target) { NEEDED_AGAIN } else { NEEDED };
-    if let Some(refusal) = refusal(&target, free(&target)?, needed) {
-        bail!("{refusal}");
-    }
-    Ok(Outcome::Passed)
-}
-
-/// Whether the tests were built here before, and not only this program.
-fn is_built(target: &Path) -> bool {
-    let names = std::fs::read_dir(target.join("debug/deps")).into_iter().flatten().flatten();
-    names.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("e2e-"))
-}
-
-/// The free space in GB of the file system that has this folder, or will have it.
-fn free(folder: &Path) -> Result<u64> {
-    let existing = folder.ancestors().find(|it| it.exists()).unwrap_or(Path::new("/"));
-    let system = rustix::fs::statvfs(existing).with_context(|| format!("could not measure {}", existing.display()))?;
-    Ok(system.f_bavail.saturating_mul(system.f_frsize) / 1_000_000_000)
-}
-
-fn refusal(target: &Path, free: u64, needed: u64) -> Option<String> {
-    (free < needed).then(|| {
-        format!(
-            "{} has {free} GB of free space, but the build needs {needed} GB: remove what you do not need, or set \
-             CARGO_TARGET_DIR to a folder on a larger disk",
-            target.display()
-        )
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn full_disk_is_refused_with_both_figures() {
-        assert_eq!(refusal(Path::new("/t"), 20, 20), None);
-        let refused = refusal(Path::new("/t"), 19, 20).expect("19 GB are too few");
-        assert!(refused.starts_with("/t has 19 GB of free space, but the build needs 20 GB: "), "{refused}");
-    }
-
-    #[test]
-    fn folder_that_does_not_exist_yet_has_the_space_of_its_file_system() {
-        let folder = tempfile::tempdir().expect("a folder");
-        free(&folder.path().join("not/yet")).expect("a measurement");
-    }
-
-    #[test]
-    fn only_a_folder_with_built_tests_needs_less() {
-        let target = tempfile::tempdir().expect("a folder");
-        assert!(!is_built(target.path()));
-        let deps = target.path().join("debug/deps");
-        std::fs::create_dir_all(&deps).expect("a folder");
-        std::fs::write(deps.join("xtask-1"), "").expect("a file");
-        assert!(!is_built(target.path()));
-        std::fs::write(deps.join("e2e-1"), "").expect("a file");
-        assert!(is_built(target.path()));
-    }
+    disk::check(TESTS)
 }

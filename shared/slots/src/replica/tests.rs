@@ -1,6 +1,7 @@
 //! Checks all runs of small groups of replicas, and single rules in tables.
 
 mod forget;
+mod larger;
 mod model;
 
 use std::num::NonZeroU16;
@@ -29,11 +30,6 @@ fn explore(checker: CheckerBuilder<Group>) {
     checker.assert_properties();
 }
 
-/// Whether this run checks the larger groups.
-fn is_thorough() -> bool {
-    std::env::var("SLOTS_MODEL").is_ok_and(|value| value == "all")
-}
-
 #[test]
 fn two_replicas_that_pause_at_any_time_never_work_on_one_slot() {
     check_beginnings(Group::new(2, 2, Pace::Any, 0), 24);
@@ -47,18 +43,6 @@ fn two_replicas_share_two_slots_after_any_fault() {
 #[test]
 fn three_replicas_share_three_slots_whenever_they_start() {
     check(Group::new(3, 3, Pace::Rounds, 0));
-}
-
-#[test]
-fn larger_groups_keep_all_promises() {
-    if !is_thorough() {
-        return skip::unasked("takes hours: set SLOTS_MODEL=all");
-    }
-    check(Group::new(2, 2, Pace::Any, 0));
-    check_beginnings(Group::new(2, 2, Pace::Any, 1), 20);
-    check_beginnings(Group::new(3, 3, Pace::Any, 0), 16);
-    check(Group::new(2, 2, Pace::Rounds, 2));
-    check(Group::new(3, 3, Pace::Rounds, 1));
 }
 
 #[test]
