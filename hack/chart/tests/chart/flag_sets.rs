@@ -1,6 +1,6 @@
 //! Rules that every render obeys, checked for every set of enabled operators in both topologies.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs, path::Path};
 
 use chart::{NAMESPACE, rendered::Rendered};
 use controller_manager::OPERATORS;
@@ -8,12 +8,14 @@ use manager::{
     leader_election_permissions, permissions, shared_certificate_permissions, shared_token_permissions,
     webhook_permissions,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::kit::{FlagSet, deep, for_each, helm, render};
 
 #[test]
 fn every_flag_set_renders_and_obeys_rules() {
+    let fields = Mutex::new([BTreeSet::new(), BTreeSet::new()]);
     for_each(FlagSet::all(), |set| {
         let rendered = render(&set.values());
         disabled_operators_are_not_named(&set, &rendered);
@@ -23,7 +25,62 @@ fn every_flag_set_renders_and_obeys_rules() {
         objects_are_unique_and_labelled(&rendered);
         objects_suit_gitops(&rendered);
         deployments_match_topology(&set, &rendered);
+        let found = fields_of(&rendered);
+        fields.lock()[usize::from(set.is_validated())].extend(found);
     });
+    let [others, validated] = fields.into_inner();
+    let unknown: Vec<_> = others.difference(&validated).collect();
+    assert!(unknown.is_empty(), "no set that the schemas check has these fields: {unknown:?}");
+}
+
+/// The names of all fields in the objects, such as `Service.spec.ports.port`. A definition is the same in each render that has it.
+fn fields_of(rendered: &Rendered) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for object in rendered.objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition") {
+        add_fields(object, object["kind"].as_str().unwrap(), &mut found);
+    }
+    found
+}
+
+fn add_fields(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(entries) => {
+            for (name, value) in entries {
+                let path = format!("{path}.{name}");
+                add_fields(value, &path, found);
+                found.insert(path);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_fields(item, path, found)),
+        _ => {}
+    }
+}
+
+/// The text of each template in this folder and below.
+fn templates(folder: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.flat_map(|path| match fs::read_to_string(&path) {
+        Ok(text) => vec![(path.display().to_string(), text)],
+        Err(_) => templates(&path),
+    });
+    files.collect()
+}
+
+/// Argo CD and Flux render without a cluster, and compare the results of two renders.
+#[test]
+fn no_template_asks_the_cluster_or_draws_a_value() {
+    let templates = templates(&chart::folder().join("templates"));
+    assert!(templates.iter().any(|(name, _)| name.ends_with("tests/smoke-test.yaml")), "{}", templates.len());
+    for (name, text) in &templates {
+        let actions = text.split("{{").skip(1).filter_map(|rest| rest.split("}}").next());
+        for action in actions.filter(|action| !action.trim_start_matches(['-', ' ']).starts_with("/*")) {
+            let words = action.split(|letter: char| !letter.is_alphanumeric());
+            for word in words {
+                let is_known = ["lookup", "getHostByName", "uuidv4", "shuffle"].contains(&word);
+                assert!(!is_known && !word.starts_with("rand") && !word.starts_with("gen"), "{name}: {word}");
+            }
+        }
+    }
 }
 
 #[test]

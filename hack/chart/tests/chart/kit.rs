@@ -47,6 +47,12 @@ impl FlagSet {
         json!({"topology": self.topology, "operators": OPERATORS.iter().map(enabled).collect::<Map<_, _>>()})
     }
 
+    /// Whether the objects of this set are checked against schemas and by an API server. Other sets change which objects there are,
+    /// and no field of them has another name, as a test of all sets checks.
+    pub(crate) fn is_validated(&self) -> bool {
+        self.enabled.len() == 1 || self.enabled.len() == OPERATORS.len()
+    }
+
     pub(crate) fn operators(&self) -> Vec<&'static dyn Operator> {
         OPERATORS.iter().copied().filter(|operator| self.enabled.contains(operator.name())).collect()
     }

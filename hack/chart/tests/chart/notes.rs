@@ -83,6 +83,13 @@ fn notes_offer_samples_that_become_ready() {
     );
     let pushed = notes(&json!({"image": {"repository": "registry.example.com/operators", "tag": "v1"}}), &[]);
     assert!(!pushed.contains("local build"), "{pushed}");
+    let mirrored = notes(&json!({"imageRegistry": "mirror.example.com/hub/"}), &[]);
+    let images: Vec<&str> = mirrored.lines().filter_map(|line| line.trim().strip_prefix("image: ")).collect();
+    assert!(images.iter().any(|image| image.contains("nginx")), "{mirrored}");
+    for image in images {
+        let rest = image.strip_prefix("mirror.example.com/hub/").unwrap_or_else(|| panic!("{image}: {mirrored}"));
+        assert!(plain.contains(&format!("  image: {rest}\n")), "{image}: only a prefix may differ");
+    }
     for values in [
         json!({"bookingServer": {"enabled": false}}), // no provider
         json!({"operators": {"flightticket": {"provider": {"url": "https://booking.example.com"}}}}), // costs money

@@ -23,14 +23,12 @@ const FOREIGN: [&str; 2] = ["monitoring.coreos.com/v1", "cert-manager.io/v1"];
 /// The oldest and the newest minor of Kubernetes that the chart supports.
 const MINORS: [&str; 2] = ["1.31", "1.37"];
 
-/// Renders with each operator alone, with all operators, and with all optional features. Other sets of operators change only
-/// which objects there are, and hardly their fields.
+/// Renders with each operator alone, with all operators, and with all optional features.
 fn renders() -> Vec<Rendered> {
     let sets = FlagSet::all();
-    let single =
-        sets.iter().filter(|set| set.enabled.len() == 1 || set.enabled.len() == sets[sets.len() - 1].enabled.len());
-    let mut renders: Vec<_> = single.clone().map(|set| render(&set.values())).collect();
-    renders.extend(single.filter(|set| set.enabled.len() > 1).map(|set| render(&everything(set))));
+    let validated = sets.iter().filter(|set| set.is_validated());
+    let mut renders: Vec<_> = validated.clone().map(|set| render(&set.values())).collect();
+    renders.extend(validated.filter(|set| set.enabled.len() > 1).map(|set| render(&everything(set))));
     renders.push(render(&json!({"watchNamespaces": [NAMESPACE], "metrics": {"proxy": {"kind": "kube-rbac-proxy"}}})));
     renders.push(render(
         &json!({"metrics": {"proxy": {"kind": "none"}}, "webhooks": {"enabled": false}, "replicas": null}),
