@@ -1,13 +1,14 @@
 //! Tests of a release on clusters with other rules: users that the cluster chooses, the network of the nodes, two families of
 //! addresses, and a mirror in place of the internet.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use cluster::IpFamily;
 use controller_manager::OPERATORS;
 use installation::{
     MANAGER, MANAGER_NAMESPACE, Mirror,
     metrics::{let_read, scrape_at, token},
+    status_at,
 };
 use serde_json::{Value, json};
 
@@ -117,6 +118,17 @@ fn dual_stack_services_answer_at_both_addresses() {
         let answer = scrape_at(&world.cluster, address, Some(&reader)).unwrap();
         let text = answer.unwrap_or_else(|code| panic!("{address}: {code}"));
         assert!(text.contains("\nworkqueue_depth{"), "{address}: {text}");
+    }
+    // The first has no such path, and the second wants a token: both have read the request.
+    let asked =
+        [(format!("{MANAGER}-webhooks"), "/", 404), ("operators-booking-server".to_owned(), "/v1/bookings", 401)];
+    for (name, path, expected) in asked {
+        let service = services.iter().find(|it| it["metadata"]["name"] == name.as_str()).unwrap();
+        for address in addresses(service) {
+            world.until(&format!("{name} answers {expected} at {address}"), |world| {
+                status_at(&world.cluster, SocketAddr::new(address, 443), path).is_ok_and(|status| status == expected)
+            });
+        }
     }
     world.tested();
 }

@@ -26,7 +26,7 @@ pub(crate) fn seed_without(variable: &str) -> Option<u64> {
 }
 
 /// The number of tests with [`World::drawn`].
-const DRAWN: u64 = 9;
+const DRAWN: u64 = 10;
 
 /// A cluster, and the version of Helm that installs the chart there.
 pub(crate) struct World {
@@ -41,7 +41,7 @@ impl World {
         Self::on(installation::fresh_cluster, version)
     }
 
-    /// For the tests that take about a minute each, numbered from 0: a run draws one of them by its seed. `INSTALLATIONS=all`, or no
+    /// For the tests that take one to three minutes each, numbered from 0: a run draws one of them by its seed. `INSTALLATIONS=all`, or no
     /// seed, selects all. `None` also if this run has drawn another one.
     pub(crate) fn drawn(number: u64, start: impl FnOnce() -> anyhow::Result<Cluster>) -> Option<Self> {
         assert!(number < DRAWN, "no seed would draw this test");
@@ -164,10 +164,14 @@ impl World {
     pub(crate) fn tested(&self) {
         let said = self.helm(&["test", "operators", "--timeout=5m"]);
         assert!(said.contains("Succeeded"), "{said}");
-        let kinds = "namespaces,clusterroles,clusterrolebindings,roles,rolebindings";
-        self.until("nothing of the test is left", |world| {
-            !world.kubectl(&["get", kinds, "--all-namespaces", "--output=name"]).contains("smoke-test")
-        });
+        self.until("nothing of the test is left", |world| world.left_of_test().is_empty());
+    }
+
+    /// What is left of `helm test`, as kubectl names it.
+    pub(crate) fn left_of_test(&self) -> Vec<String> {
+        let kinds = "namespaces,pods,serviceaccounts,clusterroles,clusterrolebindings,roles,rolebindings";
+        let all = self.kubectl(&["get", kinds, "--all-namespaces", "--output=name"]);
+        all.lines().filter(|name| name.contains("smoke-test")).map(str::to_owned).collect()
     }
 
     /// Waits until `what` holds.

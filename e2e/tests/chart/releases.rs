@@ -1,5 +1,7 @@
 //! Tests of procedures that the chart documents: two releases in one cluster, another topology, and a failed `helm test`.
 
+use std::time::{Duration, Instant};
+
 use cluster::audit::Write;
 use controller_manager::OPERATORS;
 use installation::{
@@ -32,11 +34,11 @@ fn versions(world: &World, (name, _): Release) -> Vec<Value> {
     items.iter().map(|it| json!([it["kind"], it["metadata"]["name"], it["metadata"]["resourceVersion"]])).collect()
 }
 
-/// Creates an object of one node, and waits until it is ready.
-fn make_cache(world: &World, namespace: &str) {
+/// Creates an object of so many nodes, and waits until it is ready.
+fn make_cache(world: &World, namespace: &str, size: u32) {
     let object = json!({
         "apiVersion": "memcached.cache.example.com/v1", "kind": "Memcached",
-        "metadata": {"name": "cache", "namespace": namespace}, "spec": {"size": 1},
+        "metadata": {"name": "cache", "namespace": namespace}, "spec": {"size": size},
     });
     world.apply(&object.to_string());
     world.kubectl(&["wait", "--namespace", namespace, "--for=condition=Ready", "memcached/cache", "--timeout=2m"]);
@@ -80,7 +82,7 @@ fn two_releases_leave_each_others_objects_alone() {
     world.release(B, &without_definitions);
 
     for namespace in ["team-a", "team-b"] {
-        make_cache(&world, namespace);
+        make_cache(&world, namespace, 1);
         let flawed = r#"{"spec": {"config": {"extraArgs": ["-p 1"]}}}"#;
         let patch = ["patch", "memcached/cache", "--namespace", namespace, "--type=merge", "--patch", flawed];
         let refusal = world.try_kubectl(&patch).unwrap_err();
@@ -127,6 +129,16 @@ fn reconciles(world: &World, (name, namespace): Release, token: &str) -> f64 {
     counted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
+/// The Deployment of the object in `team-a`.
+fn child(world: &World) -> Value {
+    world.get(&["--namespace", "team-a", "deployment", "cache"])
+}
+
+/// The number of changes of that Deployment's `spec`.
+fn generation(world: &World) -> i64 {
+    child(world)["metadata"]["generation"].as_i64().unwrap()
+}
+
 #[test]
 fn overlapping_release_with_equal_settings_writes_nothing_until_a_user_does() {
     let Some(world) = World::drawn(6, installation::own_cluster) else { return };
@@ -135,9 +147,7 @@ fn overlapping_release_with_equal_settings_writes_nothing_until_a_user_does() {
     }
     let only = only_memcached();
     world.release(A, &["--set", &only, "--set", "watchNamespaces={team-a}"]);
-    make_cache(&world, "team-a");
-    let child = |world: &World| world.get(&["--namespace", "team-a", "deployment", "cache"]);
-    let generation = |world: &World| child(world)["metadata"]["generation"].as_i64().unwrap();
+    make_cache(&world, "team-a", 1);
     let before = generation(&world);
 
     // The permissions of the one are for the whole cluster and those of the other for a namespace, so no binding has the same name, and
@@ -160,6 +170,52 @@ fn overlapping_release_with_equal_settings_writes_nothing_until_a_user_does() {
     assert_eq!(generation(&world), before + 1);
     world.kubectl(&["scale", "memcached/cache", "--namespace", "team-a", "--replicas=1"]);
     world.until("the first release works on", |world| child(world)["spec"]["replicas"] == 1);
+}
+
+/// The same mistake with settings that disagree. No write carries out both, so each release restores its own value ever more slowly.
+#[test]
+fn overlapping_release_with_other_settings_restores_its_own_at_most_once_a_minute_and_the_status_says_why() {
+    let Some(world) = World::drawn(9, installation::own_cluster) else { return };
+    for namespace in [A.1, B.1, "team-a"] {
+        world.kubectl(&["create", "namespace", namespace]);
+    }
+    let only = only_memcached();
+    world.release(A, &["--set", &only, "--set", "watchNamespaces={team-a}"]);
+    make_cache(&world, "team-a", 0); // without pods, no node has to pull the image that the other release wants
+    let before = generation(&world);
+    let other = "operators.memcached.image=memcached.example.com/another:1";
+    world.release(B, &["--set", &only, "--set", "crds.enabled=false", "--set", other]);
+    world.until("both have restored their own value", |world| generation(world) >= before + 4);
+
+    // The waits of a release are 1, 2, 4 … 60 s. After 20 s without a change, it waits for at least 32 s, and then for 60 s.
+    let (mut known, mut since) = (generation(&world), Instant::now());
+    world.until("both wait for half a minute", |world| {
+        let now = generation(world);
+        if now != known {
+            (known, since) = (now, Instant::now());
+        }
+        since.elapsed() >= Duration::from_secs(20)
+    });
+    std::thread::sleep(Duration::from_secs(40));
+    let changes = generation(&world) - known;
+    assert!(changes <= 2, "in a minute, the two releases have changed the child {changes} times");
+
+    world.until("the status names the contest", |world| {
+        let object = world.get(&["--namespace", "team-a", "memcached", "cache"]);
+        object["status"]["conditions"].as_array().unwrap().iter().any(|it| {
+            let message = it["message"].as_str().unwrap_or_default();
+            it["type"] == "Stalled"
+                && it["status"] == "True"
+                && it["reason"] == "FieldsContested"
+                && message.contains("another process of this operator")
+        })
+    });
+    let all = world.writes();
+    for release in [A, B] {
+        let user = operators_of(release);
+        let is_restored = |it: &&Write| it.user == user && it.namespace == "team-a" && it.resource == "deployments";
+        assert!(all.iter().filter(is_restored).count() >= 2, "{} has restored nothing", release.0);
+    }
 }
 
 /// The commands of the page about installations, which change to this topology. They also fit the way back.
@@ -214,6 +270,9 @@ fn failed_helm_test_says_what_to_do_and_passes_after_the_repair() {
     {
         assert!(error.contains(part), "no {part}: {error}");
     }
+    // The pod stays for whoever looks at it. Rights and the namespace do not wait for the next test.
+    world
+        .until("only the failed pod is left of the test", |world| world.left_of_test() == ["pod/operators-smoke-test"]);
     world.upgrade(&["--set", &only]);
     world.tested();
 }

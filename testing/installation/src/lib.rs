@@ -11,6 +11,7 @@ mod mirror;
 pub mod permissions;
 pub mod policies;
 pub mod prometheus;
+mod servers;
 mod test_images;
 
 pub use backend::{Backend, cluster_with, failing_cluster, fresh_cluster, kind_cluster, own_cluster, shared_cluster};
@@ -22,4 +23,5 @@ pub use install::{
 };
 pub use local_image::LocalImage;
 pub use mirror::Mirror;
+pub use servers::status_at;
 pub use test_images::{TESTBOX, provide_kube_rbac_proxy, provide_testbox};
