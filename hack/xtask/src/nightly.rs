@@ -153,7 +153,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "installations",
-        title: "two releases in one cluster, another topology, a failed helm test, and clusters that choose users, share the network of the nodes, have both families of addresses, no registry but a mirror, or enforce NetworkPolicies",
+        title: "two releases in one cluster, apart and in conflict, another topology, a failed helm test, and clusters that choose users, share the network of the nodes, have both families of addresses, no registry but a mirror, or enforce NetworkPolicies",
         needs: &["tools", "cluster"],
         run: |_| {
             whole(

@@ -1,5 +1,8 @@
 //! Tests of what the panels and the variables show. Each replica exports the gauges of all objects, so a plain sum counts every object
 //! once for each replica.
+//!
+//! No test draws the dashboard in Grafana, because none can be had here: the Go module proxy answers 403 for its module, and what npm
+//! and `PyPI` have under its name is something else.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
