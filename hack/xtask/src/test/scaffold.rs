@@ -2,6 +2,7 @@
 //! project passes its own checks, with a real API server, and its chart is installed on a real node.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -30,12 +31,14 @@ const NAMESPACE: &str = "bicyclebell-system";
 const OTHER_NAME: &str = "parts";
 
 /// The longest time from the command to the first acceptance tests that pass, as the book promises it, if cargo has compiled the same
-/// dependencies before. Crates of this checkout that have changed count, too. A quiet machine needs about four minutes for the whole
+/// dependencies and the same crates of this checkout before. A quiet machine needs about four minutes for the whole
 /// check, of which this is a part. A nearer limit would fail on a busy machine. This one detects that a project no longer shares what
 /// is compiled, or that a test waits for minutes; the printed line shows smaller changes.
 const LIMIT: Duration = Duration::from_mins(5);
 /// The files of a project that decide what cargo compiles beside it.
 const DECIDE_THE_BUILD: [&str; 3] = ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
+/// The folders of the checkout with crates that a project uses.
+const RUNTIME: [&str; 2] = ["shared/", "testing/"];
 
 fn folder() -> PathBuf {
     workspace::root().join("target/scaffold/project")
@@ -46,13 +49,18 @@ fn compiled() -> PathBuf {
     workspace::root().join("target/scaffold/compiled")
 }
 
-/// The files that decide what cargo compiles for the project in this folder, beside its own code.
+/// What decides what cargo compiles for the project in this folder, beside its own code.
 fn sources(folder: &Path) -> Result<String> {
     let read = |name: &&str| {
         let path = folder.join(name);
         fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))
     };
-    DECIDE_THE_BUILD.iter().map(read).collect()
+    let own: String = DECIDE_THE_BUILD.iter().map(read).collect::<Result<_>>()?;
+    let mut runtime = DefaultHasher::new(); // a project takes these crates by path
+    for file in workspace::files()?.iter().filter(|it| RUNTIME.iter().any(|folder| it.path.starts_with(folder))) {
+        (&file.path, &file.text).hash(&mut runtime);
+    }
+    Ok(format!("{own}\nruntime: {:x}\n", runtime.finish()))
 }
 
 /// Runs a command in the project.

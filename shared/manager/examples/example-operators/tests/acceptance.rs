@@ -90,9 +90,9 @@ async fn ledger_gets_its_children() {
     world.assert_permitted(operator, &[(PAST_THE_CACHE, &read), (FOR_ADOPTION, &deleted)]);
 }
 
-/// A change of another object wakes in milliseconds. This is far longer, for a machine that runs other tests too, and far shorter
-/// than any resync or retry.
-const SOON: Duration = Duration::from_secs(1);
+/// A change of another object wakes in milliseconds, which the tests in paused time prove. This is far longer, for a machine that runs
+/// other tests too, and far shorter than any resync.
+const SOON: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn banner_follows_its_text_and_its_theme() {
