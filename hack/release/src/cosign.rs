@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -126,6 +126,15 @@ impl Signer {
 fn signed_content(bundle: &[u8]) -> Option<Vec<u8>> {
     let bundle: Value = serde_json::from_slice(bundle).ok()?;
     BASE64_STANDARD.decode(bundle["dsseEnvelope"]["payload"].as_str()?).ok()
+}
+
+/// Makes a pair of keys in this folder, `cosign.pub` and, with this password, `cosign.key`. Finds the program, or builds it once.
+pub fn generate_key_pair(folder: &Path, password: &str) -> Result<()> {
+    let tools = Tools::locate_or_build(&[Tool::Cosign], &progress::to_stderr)?;
+    let mut command = Command::new(tools.binary("cosign")?);
+    // In another home: cosign would keep roots of trust and a configuration of docker there.
+    command.arg("generate-key-pair").current_dir(folder).env("HOME", folder).env_remove("DOCKER_CONFIG");
+    run(command.env("COSIGN_PASSWORD", password)).map(drop).context("cosign made no keys")
 }
 
 /// Runs the command and returns its standard output. The error has the last line that it wrote.

@@ -11,10 +11,12 @@
 //! - [`publish`]: asks the registry before the builds, and sends the release to it after them, the tags last. [`cosign`] signs it.
 //! - [`layout`]: writes the release into a folder instead, which `publish.sh` publishes where no crate may be compiled.
 //! - [`documented`]: verifies a release with the commands that the chart's README gives to users.
+//! - [`checkout`]: a small repository from which tests make releases.
 //!
 //! `cargo xtask release` builds the images and calls these in turn.
 
 pub mod artifacts;
+pub mod checkout;
 pub mod checks;
 pub mod cosign;
 pub mod documented;

@@ -1,19 +1,15 @@
 //! A client of a registry, and a checkout that is ready for a release.
 
-use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use bytes::Bytes;
-use chart::helm::{Helm, Version, succeeded};
+use chart::helm::{Helm, Version};
 use images::sbom::Component;
 use images::tools::Tool;
 use images::{ImageSpec, Layer, Platform, Reference, Store};
 use registry::Registry;
 use registry_client::{Client, Credentials, Options};
-use release::statement::Builder;
-use release::{Artifacts, Image, Plan, Plugin, check, plan};
-use tempfile::TempDir;
+use release::{Artifacts, Image, Plan, Plugin, check, checkout};
 
 pub(crate) const VERSION: &str = "1.2.3";
 
@@ -23,68 +19,38 @@ pub(crate) fn client(registry: &Registry) -> Client {
     Client::new(&registry.address.to_string(), options).unwrap()
 }
 
-/// A repository with the chart of this one, whose commit is ready for the release.
-pub(crate) struct Checkout {
-    folder: TempDir,
-}
+/// A repository whose commit is ready for the release of [`VERSION`], and a store of images beside it. Each step works, or the test
+/// fails.
+pub(crate) struct Checkout(checkout::Checkout);
 
 impl Checkout {
     pub(crate) fn new() -> Self {
-        let checkout = Self { folder: tempfile::tempdir().unwrap() };
-        checkout.write("Cargo.toml", &format!("[workspace.package]\nversion = \"{VERSION}\"\n"));
-        checkout.write("Cargo.lock", "version = 4\n");
-        let changelog = format!(
-            "# Changelog\n\n## [Unreleased]\n\n## [{VERSION}] - 2026-01-01\n\n### Added\n\n- The first release.\n"
-        );
-        checkout.write("CHANGELOG.md", &changelog);
-        checkout.write("LICENSE", "a licence\n");
-        checkout.write("shared/kubectl-operators/kubectl_complete-operators", "#!/bin/sh\n");
-        let chart = checkout.root().join("charts");
-        fs::create_dir_all(&chart).unwrap();
-        succeeded(Command::new("cp").arg("-r").arg(chart::folder()).arg(chart)).unwrap();
-        checkout.git(&["init", "--quiet"]);
-        checkout.commit();
-        checkout
-    }
-
-    fn root(&self) -> PathBuf {
-        self.folder.path().join("checkout")
+        Self(checkout::Checkout::new(VERSION).unwrap())
     }
 
     /// A folder beside the repository.
     pub(crate) fn output(&self) -> PathBuf {
-        self.folder.path().join("output")
+        self.0.output()
     }
 
     pub(crate) fn store(&self) -> Store {
-        Store::open(self.folder.path().join("store")).unwrap()
+        Store::open(self.output().with_file_name("store")).unwrap()
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
-        let path = self.root().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        self.0.write(name, text).unwrap();
     }
 
     pub(crate) fn commit(&self) {
-        self.git(&["add", "--all"]);
-        self.git(&["commit", "--quiet", "--message=change"]);
+        self.0.commit().unwrap();
     }
 
-    /// Gives the last commit a tag.
     pub(crate) fn tag(&self, name: &str) {
-        self.git(&["tag", name]);
+        self.0.tag(name).unwrap();
     }
 
-    /// Sets a value of git's configuration in this repository, in place of the user's.
     pub(crate) fn configure(&self, name: &str, value: &str) {
-        self.git(&["config", name, value]);
-    }
-
-    fn git(&self, arguments: &[&str]) {
-        let mut git = Command::new("git");
-        git.args(["-c", "user.name=test", "-c", "user.email=test@example.com"]).args(arguments);
-        succeeded(git.current_dir(self.root()).env_remove("GIT_DIR").env_remove("GIT_INDEX_FILE")).unwrap();
+        self.0.configure(name, value).unwrap();
     }
 
     pub(crate) fn plan(&self, registry: &Registry) -> Plan {
@@ -92,15 +58,7 @@ impl Checkout {
     }
 
     pub(crate) fn plan_for(&self, registry: &str) -> Plan {
-        Plan {
-            version: plan::version(VERSION).unwrap(),
-            registry: plan::registry(registry).unwrap(),
-            platforms: vec![Platform::Amd64],
-            profile: "release".to_owned(),
-            builder: Builder::from_environment(|_| None),
-            checkout: self.root(),
-            output: self.output(),
-        }
+        self.0.plan(registry, &[Platform::Amd64]).unwrap()
     }
 }
 

@@ -2,19 +2,16 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use chart::helm::succeeded;
-use cluster::{Tool, Tools, progress};
 use images::reference::Repository;
 use images::{Digest, Platform};
 use registry::Registry;
 use registry_client::{Client, Name};
-use release::cosign::{BUNDLE, Identity, NO_ROOTS, NO_SERVICES, Signer};
+use release::cosign::{BUNDLE, Identity, NO_ROOTS, NO_SERVICES, Signer, generate_key_pair};
 use release::documented::Reader;
 use release::oci::{self, Annotations, Attachment, Document};
 use release::{Artifacts, Plan};
@@ -28,20 +25,13 @@ const PASSWORD: &str = "not a secret";
 /// A folder with a pair of keys, in which the commands of the README run.
 pub(crate) struct Keys {
     folder: TempDir,
-    cosign: PathBuf,
 }
 
 impl Keys {
     pub(crate) fn new() -> Self {
-        let tools = Tools::locate_or_build(&[Tool::Cosign], &progress::to_stderr).unwrap();
-        let keys = Self { folder: tempfile::tempdir().unwrap(), cosign: tools.binary("cosign").unwrap().to_owned() };
-        keys.cosign(&["generate-key-pair".to_owned()]).unwrap();
-        keys
-    }
-
-    fn cosign(&self, arguments: &[String]) -> anyhow::Result<String> {
-        let mut cosign = Command::new(&self.cosign);
-        succeeded(self.lend(cosign.args(arguments).current_dir(self.folder.path())))
+        let folder = tempfile::tempdir().unwrap();
+        generate_key_pair(folder.path(), PASSWORD).unwrap();
+        Self { folder }
     }
 
     /// Gives the password of the private key to a command that runs cosign, and another home: it would keep roots of trust and a

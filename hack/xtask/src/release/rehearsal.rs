@@ -14,7 +14,7 @@ use images::{Digest, ImageSpec, Layer, Platform, Reference, Store};
 use registry::Registry;
 use registry_client::image::push_digest;
 use registry_client::{Client, Credentials, Name, Options};
-use release::cosign::{Identity, Signer};
+use release::cosign::{Identity, Signer, generate_key_pair};
 use release::documented::Reader;
 use release::{Artifacts, Plan, Ready, check, publish};
 use semver::Version;
@@ -75,12 +75,10 @@ struct Released {
 impl<'a> Rehearsal<'a> {
     fn new(cluster: &'a Cluster, folder: &Path) -> Result<Self> {
         // Before the registry starts: what is missing is built, and downloaded for that.
-        let tools = Tools::locate_or_build(&[Tool::Cosign, Tool::Oras, Tool::Distribution], &progress::to_stderr)?;
+        Tools::locate_or_build(&[Tool::Cosign, Tool::Oras, Tool::Distribution], &progress::to_stderr)?;
         let keys = folder.join("keys");
         fs::create_dir_all(&keys).with_context(|| format!("could not create {}", keys.display()))?;
-        let mut generate = Command::new(tools.binary("cosign")?);
-        generate.arg("generate-key-pair").current_dir(&keys).env("HOME", &keys).env("COSIGN_PASSWORD", PASSWORD);
-        helm::succeeded(&mut generate).context("cosign made no keys")?;
+        generate_key_pair(&keys, PASSWORD)?;
         let registry = cluster.in_network(Registry::start)?;
         cluster.pull_from(registry.address)?;
         Ok(Self {
