@@ -13,6 +13,7 @@ pub mod policies;
 pub mod prometheus;
 mod servers;
 mod test_images;
+mod versioned;
 
 pub use backend::{Backend, cluster_with, failing_cluster, fresh_cluster, kind_cluster, own_cluster, shared_cluster};
 pub use clean_up::{clean_up, delete_kind, keep_kind_logs, kind_nodes};
@@ -25,3 +26,4 @@ pub use local_image::LocalImage;
 pub use mirror::Mirror;
 pub use servers::status_at;
 pub use test_images::{TESTBOX, provide_kube_rbac_proxy, provide_testbox};
+pub use versioned::copy_as_version;

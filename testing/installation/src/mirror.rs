@@ -60,11 +60,12 @@ impl Mirror {
 }
 
 /// The images of this machine.
-fn machine() -> Result<Store> {
+pub(crate) fn machine() -> Result<Store> {
     Store::open(images::default_store()?)
 }
 
-fn find(store: &Store, name: &str) -> Result<Option<Stored>> {
+/// The image with this name: `REPOSITORY:TAG` or `REPOSITORY@DIGEST`.
+pub(crate) fn find(store: &Store, name: &str) -> Result<Option<Stored>> {
     let tagged = Reference::parse(name).ok();
     let is_it = |stored: &Stored| {
         tagged.as_ref() == Some(&stored.reference)
