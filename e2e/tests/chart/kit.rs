@@ -26,11 +26,13 @@ pub(crate) fn seed_without(variable: &str) -> Option<u64> {
 }
 
 /// The number of tests with [`World::drawn`].
-const DRAWN: u64 = 10;
+const DRAWN: u64 = 11;
 
 /// A cluster, and the version of Helm that installs the chart there.
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
+    /// The operators' image.
+    pub(crate) image: String,
     helm: Helm,
     values: Value,
 }
@@ -56,9 +58,10 @@ impl World {
     pub(crate) fn on(start: impl FnOnce() -> anyhow::Result<Cluster>, version: Version) -> Option<Self> {
         let cluster = or_skip(start())?;
         installation::make_namespace(&cluster).unwrap();
-        let mut values = installation::values(&installation::image_for(&cluster).unwrap()).unwrap();
+        let image = installation::image_for(&cluster).unwrap();
+        let mut values = installation::values(&image).unwrap();
         values["replicas"] = json!(1);
-        Some(Self { cluster, helm: Helm::of(version).unwrap(), values })
+        Some(Self { cluster, image, helm: Helm::of(version).unwrap(), values })
     }
 
     /// Runs `helm ARGUMENTS` in this namespace. The error is Helm's standard error.

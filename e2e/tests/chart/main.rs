@@ -7,5 +7,6 @@ mod kit;
 mod lifecycle;
 mod metrics;
 mod policies;
+mod published;
 mod releases;
 mod scopes;
