@@ -180,7 +180,7 @@ impl<'a> Cancellation<'a> {
         self.ticket.attempt_of(reference).filter(|attempt| *attempt > self.last_attempt())
     }
 
-    /// Ends the poll without its other requests. A booking may be left, so the object stays.
+    /// Ends the poll without its other requests. A booking may be left, so the object stays, unless it is deleted by force.
     fn stop_and_wait(&mut self, wait: Wait) {
         self.references.clear();
         self.wait = Some(wait);

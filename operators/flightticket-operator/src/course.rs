@@ -180,7 +180,7 @@ impl<'a> Course<'a> {
     pub fn handle(&mut self, request: Request, outcome: Outcome, now: Timestamp) {
         match self.aim {
             Aim::Observe => self.observed(&request, outcome, now),
-            Aim::ObserveLater => self.observed_later(outcome, now),
+            Aim::SeekLaterBooking => self.later_booking_looked_up(outcome, now),
             Aim::LookAgain(_) => self.looked_again(outcome, now),
             Aim::Manage(_) | Aim::FindHolder(..) => self.managed(request, outcome, now),
         }

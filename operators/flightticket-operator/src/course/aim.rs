@@ -9,9 +9,9 @@ use crate::{FlightTicket, ticket::BOOKING_ID};
 pub(super) enum Aim {
     /// Report a booking. No request changes anything.
     Observe,
-    /// The same. The poll has reported a booking that the airline has rejected, and looks for one that a late request has made under the
-    /// same reference since.
-    ObserveLater,
+    /// Report a booking too. The poll has reported one that the airline has rejected, and looks for a later one, which a late request
+    /// may have made under the same reference since.
+    SeekLaterBooking,
     /// Manage the ticket's booking: buy it, take it over, change it, or replace it.
     Manage(Purchases),
     /// The status has a final answer. Only look for a valid booking that a late request has made under the ticket's reference.
@@ -58,7 +58,7 @@ impl Aim {
 
     /// Returns the aim after an answer that is final unless a late request has made a booking since.
     pub(super) fn looking_again(&self) -> Self {
-        self.purchases().map_or(Self::ObserveLater, Self::LookAgain)
+        self.purchases().map_or(Self::SeekLaterBooking, Self::LookAgain)
     }
 
     /// Returns the aim after the provider has refused a purchase, because another trip is booked under its reference.
@@ -88,7 +88,7 @@ impl Aim {
     /// Returns which purchases the poll may make; `None` if the ticket only observes.
     fn purchases(&self) -> Option<Purchases> {
         match self {
-            Self::Observe | Self::ObserveLater => None,
+            Self::Observe | Self::SeekLaterBooking => None,
             Self::Manage(purchases) | Self::LookAgain(purchases) | Self::FindHolder(purchases, _) => Some(*purchases),
         }
     }
@@ -106,7 +106,7 @@ mod tests {
         let managing = [Purchases::ByPolicy, Purchases::AlsoAfterRejection, Purchases::OnlyStored].map(Aim::Manage);
         let looking = managing.each_ref().map(Aim::looking_again);
         let finding = managing.each_ref().map(|aim| aim.finding_holder(status::not_booked()));
-        [Aim::Observe, Aim::ObserveLater].into_iter().chain(managing).chain(looking).chain(finding).collect()
+        [Aim::Observe, Aim::SeekLaterBooking].into_iter().chain(managing).chain(looking).chain(finding).collect()
     }
 
     #[test]

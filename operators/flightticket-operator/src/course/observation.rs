@@ -49,7 +49,7 @@ impl Course<'_> {
 
     /// Reports a later booking under the reference of a rejected one. Any other answer changes nothing: that about the rejected booking
     /// is reported already, and there is no hurry.
-    pub(super) fn observed_later(&mut self, outcome: Outcome, now: Timestamp) {
+    pub(super) fn later_booking_looked_up(&mut self, outcome: Outcome, now: Timestamp) {
         match outcome {
             Outcome::Booking(booking) => self.report(&booking, now),
             Outcome::Standing(Standing { booking_id: Some(id), .. }) => self.ask(Request::Get { id }),

@@ -6,7 +6,7 @@ use super::{Course, Step};
 use crate::{
     FlightTicket,
     api::v1::FlightTicketStatus,
-    booking::{Booking, plain},
+    booking::{Booking, State, plain},
     ticket::{BOOKING_ID, Claim},
 };
 
@@ -19,7 +19,7 @@ impl Course<'_> {
         self.aim = self.aim.managing();
         self.is_own = true;
         self.show(booking);
-        self.note(&booking.id);
+        self.note(booking);
     }
 
     /// Shows a booking in the status.
@@ -42,9 +42,9 @@ impl Course<'_> {
     }
 
     /// Notes the id of the ticket's own booking on the object. A request to adopt is done, or no longer has an object.
-    fn note(&mut self, id: &str) {
-        self.events.extend(replaced_name(self.ticket, &self.claim, id));
-        self.write(Claim { id: Some(id.to_owned()), adopt: None });
+    fn note(&mut self, booking: &Booking) {
+        self.events.extend(replaced_name(self.ticket, &self.claim, booking));
+        self.write(Claim { id: Some(booking.id.clone()), adopt: None });
     }
 
     /// Writes the annotations, if they are not so already.
@@ -56,20 +56,31 @@ impl Course<'_> {
     }
 }
 
-/// Returns the event for the user who has named another booking in the annotation, which the note of the ticket's own booking replaces.
-/// Without it, the name would disappear without an answer.
-fn replaced_name(ticket: &FlightTicket, claim: &Claim, own: &str) -> Option<Event> {
-    let named = claim.id.as_deref().filter(|named| *named != own)?;
+/// Returns the event about another booking in the annotation, which the note of the ticket's own booking replaces. Usually a user has
+/// named it, and without the event the name would disappear without an answer.
+///
+/// The name can also be an earlier note of the operator: a former leader has written it late, or the provider has given the booking
+/// another id before the status stored the first one. Nothing in the object tells these cases from a name by a user. So the message
+/// only says what has happened.
+///
+/// The event is emitted after the status is written. It is lost if the process dies between the note and then: the next poll finds
+/// the name replaced. That is rare, and the annotation itself shows the booking.
+fn replaced_name(ticket: &FlightTicket, claim: &Claim, booking: &Booking) -> Option<Event> {
+    let own = &booking.id;
+    let named = claim.id.as_deref().filter(|named| *named != own.as_str())?;
     if claim.adopts() && claim.booking().is_some() {
         let message = format!("Booking {named} is not taken over, because the ticket has booking {own}");
         return Some(Event::warning("AdoptionRefused", message));
     }
     if ticket.own_booking() == Some(named) {
-        return None; // the operator itself has noted it, before the provider gave the booking another id
+        return None; // the status shows it too: the provider has given the booking another id since
+    }
+    if matches!(booking.state, State::Cancelled) {
+        return None; // the ticket has no valid booking; what follows depends on its `rebookPolicy`, and has an event of its own
     }
     let message = format!(
-        "Reverted annotation {BOOKING_ID} from \"{}\" to \"{own}\", the booking of this FlightTicket; name the other booking in \
-         another FlightTicket instead",
+        "Reverted annotation {BOOKING_ID} from \"{}\" to \"{own}\", the booking of this FlightTicket; another trip needs a \
+         FlightTicket of its own",
         plain(named)
     );
     Some(Event::warning("BookingIdReverted", message))

@@ -59,8 +59,8 @@ fn name_of_another_booking_is_reverted_with_a_warning() {
         let kept = poll(&renamed, [confirmed()]);
         assert_eq!(kept.steps[1..], [noted(Some("BK-1")), Step::Rest(Wait::Poll)], "{name:?}");
         let words = format!(
-            "Reverted annotation flights.com/booking-id from \"{shown}\" to \"BK-1\", the booking of this FlightTicket; name the \
-             other booking in another FlightTicket instead"
+            "Reverted annotation flights.com/booking-id from \"{shown}\" to \"BK-1\", the booking of this FlightTicket; another \
+             trip needs a FlightTicket of its own"
         );
         assert_eq!(kept.events, [Event::warning("BookingIdReverted", words)]);
         assert_eq!(poll(&kept.stored(&renamed), [confirmed()]).events, [], "the name is the ticket's own again");
@@ -78,7 +78,7 @@ fn name_of_another_booking_is_reverted_with_a_warning() {
     let found = poll_after(&mistyped, missing, [refused(Why::Missing), standing, confirmed()]);
     assert_eq!(found.reasons(), ["BookingIdReverted", "Booked"]);
 
-    // A note of the operator is no name by a user, and a removed annotation names nothing.
+    // An id that the status shows too is a note of the operator, and a removed annotation names nothing.
     let second = Outcome::Booking(Booking { id: "BK-2".to_owned(), ..booking(State::Confirmed) });
     let now_second = Outcome::Standing(Standing { state: State::Confirmed, booking_id: Some("BK-2".to_owned()) });
     let changed = poll_after(&booked(), missing, [refused(Why::Missing), now_second, second]);
@@ -86,6 +86,30 @@ fn name_of_another_booking_is_reverted_with_a_warning() {
     let unnamed = FlightTicket { status: booked().status, ..samples::seed() };
     let noted_again = poll(&unnamed, [confirmed()]);
     assert_eq!((noted_again.steps.len(), noted_again.events), (3, vec![]));
+}
+
+/// The ticket has no booking that it keeps: the operator buys another one, or leaves the decision to the user.
+#[test]
+fn name_that_replaces_a_cancelled_booking_is_not_reported_as_reverted() {
+    let cancelled = || Outcome::Booking(booking(State::Cancelled));
+    let named = json!({"metadata": {"annotations": {BOOKING_ID: "BK-2"}}});
+    let never = patched(&booked(), &named);
+    assert_eq!(poll(&never, [cancelled()]).reasons(), ["BookingCancelledExternally"]);
+    let always = patched(&never, &json!({"spec": {"rebookPolicy": "Always"}}));
+    let next = Booking { id: "BK-3".to_owned(), reference: format!("{}.1", samples::UID), ..booking(State::Confirmed) };
+    let anew = poll(&always, [cancelled(), closed("BK-1"), Outcome::Booking(next)]);
+    assert_eq!(
+        (anew.ops(), anew.reasons()),
+        (vec!["get", "cancel", "create"], vec!["BookingCancelledExternally", "Booked"])
+    );
+    // The ticket keeps a booking that the provider has not confirmed.
+    for state in [State::Pending, State::Other("ON_HOLD".to_owned())] {
+        let kept = poll(&never, [Outcome::Booking(booking(state))]);
+        assert!(kept.reasons().contains(&"BookingIdReverted"), "{:?}", kept.reasons());
+    }
+    // A request to take a booking over has an answer in any case.
+    let adopting = patched(&never, &json!({"metadata": {"annotations": {ADOPT: "true"}}}));
+    assert!(poll(&adopting, [cancelled()]).reasons().contains(&"AdoptionRefused"));
 }
 
 /// Neither the uid of the other object nor its namespace is shown.
