@@ -31,7 +31,7 @@ use crate::{
 const USERNAME: &str = "memcached";
 /// The key of the file that memcached reads.
 pub(crate) const PASSWORD_FILE: &str = "password-file";
-/// The annotation of the Secret with the certificate that says since when its `ca.crt` has the certificate of the present authority.
+/// The annotation of the Secret with the certificate that says when an authority last entered its `ca.crt`.
 const TRUSTED_SINCE: &str = "memcached.cache.example.com/authority-trusted-since";
 /// How often to read the Secrets again. They are not watched.
 const AGAIN: SignedDuration = SignedDuration::from_mins(1);
@@ -107,9 +107,10 @@ pub(crate) async fn tls(memcached: &Memcached, ctx: &Context<Memcached, Config>)
     let change = |stored: &Content| {
         let before = stored.values.get("ca.crt").and_then(|it| std::str::from_utf8(it).ok());
         let noted = stored.annotations.get(TRUSTED_SINCE).and_then(|it| it.parse().ok());
+        let serving = pair(&stored.values, "tls");
         let trusted = pki::trusted(&authority, before, now);
-        let since = pki::trusted_since(&authority, before, noted, now);
-        let renewed = pki::serving(&authority, (&trusted, since), pair(&stored.values, "tls").as_ref(), &policy, now)?;
+        let since = pki::trusted_since(&authority, (before, serving.as_ref()), noted, now);
+        let renewed = pki::serving(&authority, (&trusted, since), serving.as_ref(), &policy, now)?;
         let mut change = renewed.map_or_else(Content::default, |it| values("tls", it).into());
         if before != Some(trusted.as_str()) {
             change.values.insert("ca.crt".to_owned(), trusted.into_bytes());

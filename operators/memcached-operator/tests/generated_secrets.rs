@@ -248,6 +248,35 @@ async fn authority_whose_certificate_reaches_clients_late_signs_later() {
     assert_eq!(generation(&memory), at_first.map(|it| it + 1));
 }
 
+/// An earlier version has not noted the time either.
+#[tokio::test(start_paused = true)]
+async fn authority_waits_again_if_the_note_about_clients_is_lost() {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    apply(&memory, json!({"size": 3, "tls": {"generate": true}})).await;
+    memory.start();
+    memory.until_quiet().await;
+    let first = data(&memory, "cache-tls");
+    memory.model.take("secrets", "default", "cache-ca");
+    memory.pass(3 * MINUTE).await;
+    let mut announced = secret(&memory, "cache-tls").expect("a Secret");
+    assert_ne!(announced["data"]["ca.crt"], first["ca.crt"]);
+    announced["metadata"]["annotations"] = json!({});
+    memory.model.put(announced);
+
+    memory.pass(2 * MINUTE).await;
+    let note = |memory: &InMemory| {
+        let annotations = secret(memory, "cache-tls").expect("a Secret")["metadata"]["annotations"].clone();
+        annotations["memcached.cache.example.com/authority-trusted-since"].as_str().map(str::to_owned)
+    };
+    let noted = note(&memory);
+    assert!(noted.is_some());
+    memory.pass(2 * MINUTE).await;
+    assert_eq!((&data(&memory, "cache-tls")["tls.crt"], note(&memory)), (&first["tls.crt"], noted.clone()));
+    memory.pass(6 * MINUTE).await;
+    assert_ne!(data(&memory, "cache-tls")["tls.crt"], first["tls.crt"]);
+    assert_eq!(note(&memory), noted, "it is noted once");
+}
+
 #[tokio::test(start_paused = true)]
 async fn withheld_permissions_are_reported_and_the_service_stays() {
     let mut memory = InMemory::new(&MemcachedOperator, &[]);

@@ -121,8 +121,10 @@ pub struct Certificate {
     pub not_after: Timestamp,
     /// The DNS names and IP addresses that it is for.
     pub names: Vec<String>,
-    /// Its common name. Clients look up an authority by it.
+    /// Its common name.
     pub common_name: Option<String>,
+    /// Its whole name, encoded as in the certificate.
+    subject: Vec<u8>,
     public_key: Vec<u8>,
     /// Whether its key may sign certificates.
     is_ca: bool,
@@ -148,10 +150,12 @@ impl Certificate {
         let names = certificate.subject_alternative_name().ok().flatten();
         let names = names.into_iter().flat_map(|names| names.value.general_names.iter().filter_map(name)).collect();
         let common_name = certificate.subject().iter_common_name().find_map(|it| it.as_str().ok()).map(str::to_owned);
-        let (mut is_ca, mut own_key, mut issuer_key) = (false, None, None);
+        // Without the extension about the usage of the key, each usage is allowed (RFC 5280).
+        let (mut is_ca, mut may_sign, mut own_key, mut issuer_key) = (false, true, None, None);
         for extension in certificate.extensions() {
             match extension.parsed_extension() {
                 ParsedExtension::BasicConstraints(constraints) => is_ca = constraints.ca,
+                ParsedExtension::KeyUsage(usage) => may_sign = usage.key_cert_sign(),
                 ParsedExtension::SubjectKeyIdentifier(key) => own_key = Some(key.0.to_vec()),
                 ParsedExtension::AuthorityKeyIdentifier(issuer) => {
                     issuer_key = issuer.key_identifier.as_ref().map(|key| key.0.to_vec());
@@ -164,8 +168,9 @@ impl Certificate {
             not_after: time(validity.not_after).map_err(|error| read(&error))?,
             names,
             common_name,
+            subject: certificate.subject().as_raw().to_vec(),
             public_key: certificate.public_key().subject_public_key.data.to_vec(),
-            is_ca,
+            is_ca: is_ca && may_sign,
             own_key,
             issuer_key,
         })
@@ -176,12 +181,13 @@ impl Certificate {
         names.iter().all(|name| self.names.contains(name))
     }
 
-    /// Whether it is for the same key.
-    pub fn has_key_of(&self, other: &Self) -> bool {
-        self.public_key == other.public_key
+    /// Whether it has the same key and the same name. Then clients that trust one of both accept what the other one has signed: they
+    /// look up an authority by its name.
+    pub fn has_key_and_name_of(&self, other: &Self) -> bool {
+        self.public_key == other.public_key && self.subject == other.subject
     }
 
-    /// Whether it is the certificate of an authority, with an identifier of its key, which [`Certificate::is_of`] needs.
+    /// Whether it is the certificate of an authority that may sign, with an identifier of its key, which [`Certificate::is_of`] needs.
     pub fn is_authority(&self) -> bool {
         self.is_ca && self.own_key.is_some()
     }
@@ -237,10 +243,28 @@ mod tests {
         assert!(read(&serving).is_of(&read(&authority)) && read(&serving).is_of(&read(&renewed)));
         assert!(!read(&serving).is_of(&read(&other)));
         assert!(read(&authority).is_authority() && !read(&serving).is_authority());
-        assert!(read(&authority).has_key_of(&read(&renewed)) && !read(&authority).has_key_of(&read(&other)));
+        let renamed = Pair::authority("b", Some(&authority.key), validity()).expect("an authority");
+        let replaces = |pair: &Pair| read(&authority).has_key_and_name_of(&read(pair));
+        assert_eq!([&renewed, &other, &renamed].map(replaces), [true, false, false]);
         assert_eq!(read(&renewed).common_name.as_deref(), Some("a"));
         let mixed = Pair { key: other.key, ..authority };
         assert!(mixed.read().is_none(), "a key of another certificate");
+    }
+
+    /// A client refuses what it signs.
+    #[test]
+    fn certificate_whose_key_may_not_sign_is_no_authority() {
+        let is_authority = |usages: &[KeyUsagePurpose]| {
+            let key = KeyPair::generate().expect("a key");
+            let mut params = CertificateParams::new(Vec::<String>::new()).expect("parameters");
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.key_usages = usages.to_vec();
+            let certificate = params.self_signed(&key).expect("a certificate");
+            Certificate::read(&certificate.pem()).expect("a certificate").is_authority()
+        };
+        let (signs, other) = (KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature);
+        let allowed = [&[][..], &[signs], &[other, signs], &[other]].map(is_authority);
+        assert_eq!(allowed, [true, true, true, false], "without the extension, each usage is allowed");
     }
 
     #[test]

@@ -101,8 +101,8 @@ fn authority_with_another_key_signs_when_clients_have_its_certificate() {
     let new = authority(None, &policy(), day(100)).expect("no error").expect("an authority");
     let bundle = trusted(&new, Some(&old.certificate), day(100));
     assert_eq!(trusted(&new, Some(&bundle), day(101)), bundle, "it stays as it is");
-    let since = trusted_since(&new, Some(&old.certificate), None, day(100));
-    assert_eq!(trusted_since(&new, Some(&bundle), since, day(101)), Some(day(100)));
+    let since = trusted_since(&new, (Some(&old.certificate), Some(&certificate)), None, day(100));
+    assert_eq!(trusted_since(&new, (Some(&bundle), Some(&certificate)), since, day(101)), Some(day(100)));
     let renewed_if = |trusted: &str, minutes: i64| {
         let now = day(100) + SignedDuration::from_mins(minutes);
         serving(&new, (trusted, since), Some(&certificate), &policy(), now).expect("no error")
@@ -125,14 +125,46 @@ fn authority_with_another_key_signs_when_clients_have_its_certificate() {
 fn age_of_an_authority_does_not_tell_since_when_clients_trust_it() {
     let ((old, certificate), (other, _)) = (fresh(day(0)), fresh(day(0)));
     let noted = Some(day(50));
-    let since = |stored: Option<&str>| trusted_since(&other, stored, noted, day(100));
+    let since = |stored: Option<&str>| trusted_since(&other, (stored, Some(&certificate)), noted, day(100));
     assert_eq!([None, Some("x"), Some(&*old.certificate)].map(since), [Some(day(100)); 3]);
     let bundle = trusted(&other, Some(&old.certificate), day(100));
-    assert_eq!((since(Some(bundle.as_str())), trusted_since(&other, Some(&bundle), None, day(100))), (noted, None));
+    assert_eq!(since(Some(bundle.as_str())), noted);
     let replaced = |now: Timestamp| {
         serving(&other, (&bundle, Some(day(100))), Some(&certificate), &policy(), now).expect("no error").is_some()
     };
     assert_eq!((replaced(day(100)), replaced(day(101))), (false, true));
+}
+
+/// An earlier version has noted no time, or a user has removed or changed the note, or the clock was ahead.
+#[test]
+fn wait_begins_again_if_the_note_is_missing_or_in_the_future() {
+    let ((old, certificate), now) = (fresh(day(0)), day(100));
+    let new = authority(None, &policy(), now).expect("no error").expect("an authority");
+    let bundle = trusted(&new, Some(&old.certificate), now);
+    let since = |pair: &Pair, noted| trusted_since(&new, (Some(&bundle), Some(pair)), noted, now);
+    for noted in [None, Some(day(101)), Some(day(4000))] {
+        assert_eq!(since(&certificate, noted), Some(now), "{noted:?}");
+    }
+    assert_eq!(since(&certificate, Some(now)), Some(now), "it is noted once");
+    let next = signed(&new, None, now).expect("a certificate");
+    let (_, others) = fresh(day(0));
+    for pair in [&next, &others] {
+        let times = [None, Some(day(101))].map(|noted| since(pair, noted));
+        assert_eq!(times, [None, None], "there is nothing to wait for");
+    }
+}
+
+/// Clients look up an authority by its name. A user may have written one whose name has more parts than the operator keeps.
+#[test]
+fn former_authority_with_the_same_key_and_another_name_stays_trusted() {
+    let (old, certificate) = fresh(day(0));
+    let validity = Validity { from: day(1), lifetime: policy().validity * AUTHORITY_LIVES };
+    let renamed = Pair::authority("another name", Some(&old.key), validity).expect("an authority");
+    let bundle = trusted(&renamed, Some(&old.certificate), day(1));
+    assert_eq!(bundle.matches(END).count(), 2);
+    assert!(is_accepted(&bundle, &certificate, "cache", day(1)) && !accepts(&renamed, &certificate, "cache", day(1)));
+    let since = trusted_since(&renamed, (Some(&old.certificate), None), Some(day(0)), day(1));
+    assert_eq!(since, Some(day(1)), "clients do not have the other name");
 }
 
 #[test]
@@ -152,6 +184,8 @@ fn certificate_that_is_no_authority_is_replaced() {
     let made = authority(Some(&written), &policy(), day(0)).expect("no error").expect("an authority");
     let certificate = signed(&made, None, day(0)).expect("a certificate");
     assert!(accepts(&made, &certificate, "cache", day(0)));
+    let name = |pair: &Pair| pair.read().expect("a certificate").common_name;
+    assert_ne!(name(&made), name(&written), "it is also the name of what the authority signs");
     assert_eq!(authority(Some(&made), &policy(), day(1)).expect("no error"), None);
     assert_eq!(signed(&made, Some(&certificate), day(1)), None, "it signs once");
 }
