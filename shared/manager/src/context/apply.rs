@@ -189,6 +189,10 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 
     async fn create_or_update<C: Child>(&self, requests: &Requests, target: &Target) -> Outcome<C> {
+        if self.creation_waits(requests, target) {
+            // The other client may have removed the label of the child since, instead of deleting it once more.
+            return self.existing::<C>(requests, &target.key).await;
+        }
         match self.post::<C>(requests, target).await {
             // The name is taken: by an object that is not ours, an orphan, or our own create whose answer was lost.
             Err(error) if error.class() == Class::AlreadyExists => self.update::<C>(requests, target).await,

@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::api::core::v1::Service;
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use manager::{Action, Context, Error};
 use model_apiserver::{Model, NoFaults, Planned};
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::kit::{
-    Calls, MOMENT, TOYS, Toy, change, is_ready, keep, keep_ports, keep_unless_zero, keeper, labels, model, plan, port,
-    put, reconcile_errors, report_size, run, until,
+    Calls, MOMENT, TOYS, Toy, change, condition, is_ready, keep, keep_ports, keep_unless_zero, keeper, labels, model,
+    plan, port, put, reconcile_errors, report_size, run, until,
 };
 
 /// Right before the request that deletes a child, another client changes it: its owner, or something else.
@@ -304,6 +304,44 @@ async fn child_without_our_label_is_still_the_child_if_its_write_is_refused() {
         let service = model.object("services", "default", "a").expect("the Service");
         assert_eq!(service["metadata"]["labels"]["app.kubernetes.io/managed-by"], "toy-operator", "{refused}");
     }
+}
+
+/// The API server refuses the child, and then cannot say whether there is one.
+#[tokio::test(start_paused = true)]
+async fn refusal_is_reported_although_the_child_cannot_be_read() {
+    let model = model();
+    plan(&model, "before create services.core -> answer 422; before get services.core -> answer 500");
+    put(&model, &["a"]);
+    let harness = run(&model, &[], keep);
+    let degraded = || condition(&model.object(TOYS, "default", "a").unwrap_or_default(), "Degraded");
+    until("the problem", || degraded()["status"] == "True").await;
+    assert_eq!(degraded()["reason"], "ChildRejected");
+    assert_eq!(reconcile_errors(&harness), Some(0.0));
+}
+
+/// Another client deletes the child until its creation waits, and then removes the label of the one that there is.
+#[tokio::test(start_paused = true)]
+async fn child_without_our_label_is_still_the_child_while_its_creation_waits() {
+    let model = model();
+    put(&model, &["a"]);
+    let children = Children::default();
+    let noted = children.clone();
+    let _harness = run(&model, &[], move |toy, context| keep_and_note(toy, context, noted.clone()));
+    let services: Api<Service> = Api::namespaced(model.client_named("other"), "default");
+    for _ in 0..6 {
+        until("the Service", || port(&model, "a") == Some(80)).await;
+        services.delete("a", &DeleteParams::default()).await.expect("it is deleted");
+    }
+    until("the Service", || port(&model, "a") == Some(80)).await;
+    sleep(MOMENT).await;
+    children.lock().expect("no panic").clear();
+    model.clear_requests();
+    patch(&model, "a", without_our_label()).await;
+    sleep(3 * MOMENT).await;
+    let asked = model.requests().into_iter().filter(|it| it.resource == "services" && it.client == "toys");
+    assert!(asked.map(|it| it.verb.as_str()).all(|verb| verb == "get"), "the next creation waits");
+    let children = children.lock().expect("no panic");
+    assert!(!children.is_empty() && children.iter().all(|it| *it == Some(false)), "{children:?}");
 }
 
 /// Another client removes the label again and again, so its repairs become rare.

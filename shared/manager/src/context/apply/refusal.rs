@@ -28,17 +28,18 @@ impl<K: Primary, S: Shared> Context<K, S> {
         self.reconciliation.left.lock().push((kind.to_owned(), key.clone()));
     }
 
-    /// Returns the child that this object has under this name, after a refused write. If the cache lacks it, this reads it once:
-    /// another client may have removed the label by which it is watched.
+    /// Returns the child that this object has under this name, after a refused write, or while its creation waits. If the cache lacks
+    /// it, each attempt reads it once: another client may have removed the label by which it is watched.
     pub(super) async fn existing<C: Child>(&self, requests: &Requests, key: &ObjectKey) -> Outcome<C> {
         if let Some(known) = self.store::<C>().known(key) {
             return Ok(self.owns(&known).then_some(known.item));
         }
         let text = match requests.get(key).await {
             Ok(text) => text,
-            // The refusal of the write is recorded already.
-            Err(error) if error.class() == Class::NotFound || Self::refusal(&error).is_some() => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error @ Error::NotLeading { .. }) => return Err(error),
+            // Either there is no such child, or it is unknown. An error here would keep the refusal from the status, and other children
+            // from being written. The next attempt is due already, and reads again.
+            Err(_) => return Ok(None),
         };
         let metadata = serde_json::from_str::<Head<'_>>(&text).map_err(requests.undecodable("read", key))?.metadata;
         let is_ours = metadata.controller().is_some_and(|owner| owner.uid == self.reconciliation.uid.as_str());
