@@ -82,12 +82,20 @@ pub(crate) async fn reconcile(crontab: Arc<CronTab>, ctx: Context<CronTab, Share
     let wanted = report.status.clone();
     let surplus = history::surplus(&crontab.spec, &known.jobs, known.now);
     let has_more = surplus.len() > DELETED_AT_ONCE;
-    // The write of the status reports a refusal of a deletion that comes before it. So a status that reports one keeps the report
-    // when something else in it changes. In other cases a changed status is written first, because a deletion would delay that.
+    // A deletion before the write of the status delays it. But if the API server refuses that deletion, the write reports it.
     let stored = crontab.status.as_ref();
-    let is_early = status::is_stored(&wanted, stored) || status::reports_refusal(stored);
-    let (early, late): (Vec<LiveJob>, Vec<LiveJob>) =
-        surplus.into_iter().take(DELETED_AT_ONCE).partition(|job| is_early && known.is_recorded(job));
+    let most_early = match &outcome {
+        Err(_) => 0, // each retry of the start would send them again
+        Ok(()) if status::is_stored(&wanted, stored) => DELETED_AT_ONCE, // there is no news to delay
+        // The status has news. If it also reports a refusal, one deletion shows whether that still holds.
+        Ok(()) => usize::from(status::reports_refusal(stored)),
+    };
+    let (mut early, mut late) = (Vec::new(), Vec::new());
+    for job in surplus.into_iter().take(DELETED_AT_ONCE) {
+        let is_early = early.len() < most_early && known.is_recorded(&job);
+        let group = if is_early { &mut early } else { &mut late };
+        group.push(job);
+    }
     let deleted = delete_all(&early, &ctx).await;
     if decided.remember {
         ctx.apply_status_at_once(report).await?;

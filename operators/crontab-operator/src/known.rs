@@ -132,7 +132,8 @@ impl<'a> Known<'a> {
         let mut observed = stored.clone();
         observed.observe(job);
         let is_active = status.active.iter().any(|reference| *job.uid == *reference.uid);
-        // The name depends on the number of requests that the status records, so this is the Job of one that it does not record.
+        // The name is made of the token and of the number of requests in the status. So a Job of this name is that of the next request,
+        // which the status does not record yet.
         let token = self.crontab.annotations().get(RUN_NOW);
         let is_of_request = token.is_some_and(|token| *job.name == Run::Now(token).job_name(self.crontab));
         observed == stored && !is_active && !is_of_request

@@ -4,7 +4,8 @@ use manager_testing::InMemory;
 use serde_json::json;
 
 use crate::kit::{
-    MINUTE, begun, begun_with, created, events, finish, job, jobs, problem, put, status, until, until_finishing,
+    CRONTABS, MINUTE, NAME, begun, begun_with, created, events, finish, job, jobs, problem, put, status, until,
+    until_finishing,
 };
 
 /// Counts the operator's requests for Jobs with this verb.
@@ -98,4 +99,51 @@ async fn refused_deletion_of_old_jobs_stays_in_the_status_until_it_succeeds() {
     memory.no_plan();
     until(&mut memory, "2026-11-20T13:45:00Z").await;
     assert_eq!((problem(&memory), jobs(&memory)), (None, Vec::new()));
+}
+
+/// Slow deletions would otherwise delay the status.
+#[tokio::test(start_paused = true)]
+async fn one_deletion_shows_whether_the_report_of_a_refusal_still_holds() {
+    let spec = json!({"cronSpec": "0 * * * *", "successfulJobsHistoryLimit": 0});
+    let mut memory = begun("2026-11-20T10:59:30Z", &spec).await;
+    memory.plan(&FORBIDDEN.parse().expect("a plan"));
+    memory.start();
+    until_finishing(&mut memory, "2026-11-20T13:30:00Z").await;
+    until(&mut memory, "2026-11-20T13:59:59Z").await;
+    assert_eq!((problem(&memory).as_deref(), jobs(&memory).len()), (Some("Forbidden"), 3));
+    memory.no_plan();
+    until(&mut memory, "2026-11-20T14:00:05Z").await;
+    assert_eq!(jobs(&memory), [job("2026-11-20T14:00:00Z")]);
+
+    let requests = memory.requests();
+    let started = requests.iter().rposition(|it| it.verb.as_str() == "create" && it.resource == "jobs.batch");
+    let then = &requests[started.expect("a run has started")..];
+    let before = then.iter().take_while(|it| it.resource != CRONTABS || it.verb.as_str() != "patch");
+    let deletions = before.filter(|it| it.verb.as_str() == "delete").count();
+    assert!(deletions <= 1, "{deletions} deletions come before the status");
+}
+
+/// Each retry of the start would otherwise send up to fifty deletions.
+#[tokio::test(start_paused = true)]
+async fn no_old_job_is_deleted_while_the_start_of_a_run_fails() {
+    let spec = json!({"cronSpec": "0 * * * *", "successfulJobsHistoryLimit": 1});
+    let mut memory = begun("2026-11-20T10:59:30Z", &spec).await;
+    memory.start();
+    until_finishing(&mut memory, "2026-11-20T11:30:00Z").await;
+    let ended = memory.model.objects("jobs.batch").remove(0);
+    memory.plan(&"before create jobs.batch -> answer 500".parse().expect("a plan"));
+    until(&mut memory, "2026-11-20T12:00:30Z").await;
+    for number in 0..9 {
+        let mut more = ended.clone();
+        more["metadata"]["name"] = json!(format!("{NAME}-{}", 1_000_000_000 + number));
+        more["metadata"]["uid"] = json!(format!("uid-{number}"));
+        memory.model.put(more);
+    }
+    until(&mut memory, "2026-11-20T12:10:00Z").await;
+    assert_eq!((asked(&memory, "delete"), jobs(&memory).len()), (0, 10));
+
+    memory.no_plan();
+    until(&mut memory, "2026-11-20T12:30:00Z").await;
+    assert_eq!(created(&memory), ["2026-11-20T11:00:00Z", "2026-11-20T12:00:00Z"].map(job));
+    assert_eq!(jobs(&memory).len(), 2, "the run that is active, and one that has ended");
 }
