@@ -3,10 +3,10 @@
 //! An authority of the Memcached's own signs the serving certificate. The authority keeps its key and its name when its certificate
 //! is renewed, so clients that trust the earlier certificate trust what it signs until that certificate expires.
 //!
-//! An authority with another key, or with another name, replaces one that is lost or not usable. Clients first get its certificate, beside the former one. Only after that
-//! does it sign, because during the rolling update nodes with a former certificate and nodes with a new one serve at the same time.
-//! The age of the authority does not tell since when clients have its certificate: a user may have restored it from a backup, and the
-//! write that gives it to clients may have failed for a while.
+//! An authority with another key, or with another name, replaces one that is lost or not usable. Clients first get its certificate,
+//! beside the former one. Only after that does it sign, because during the rolling update nodes with a former certificate and nodes
+//! with a new one serve at the same time. The age of the authority does not tell since when clients have its certificate: a user may
+//! have restored it from a backup, and the write that gives it to clients may have failed for a while.
 
 use certificates::{Certificate, Validity};
 pub(crate) use certificates::{CertificateError as Error, Pair};
