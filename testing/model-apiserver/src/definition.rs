@@ -1,8 +1,9 @@
-//! Makes kinds from a `CustomResourceDefinition`.
+//! Makes kinds from a `CustomResourceDefinition`, and gives it its conditions.
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
 
 use crate::{
     kind::{Kind, Normalize},
@@ -47,4 +48,19 @@ pub(crate) fn kinds(definition: &Value) -> Result<Vec<Kind>, String> {
         out.push(made);
     }
     if out.is_empty() { Err("the definition serves no version".to_owned()) } else { Ok(out) }
+}
+
+/// Gives the definition the conditions of one whose kinds are served, unless it has conditions.
+pub(crate) fn establish(definition: &mut Value, now: Timestamp) {
+    let condition = |type_: &str, reason: &str, message: &str| {
+        let time = format!("{now:.0}");
+        json!({"type": type_, "status": "True", "lastTransitionTime": time, "reason": reason, "message": message})
+    };
+    let conditions = &mut definition["status"]["conditions"];
+    if conditions.as_array().is_none_or(Vec::is_empty) {
+        *conditions = json!([
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ]);
+    }
 }

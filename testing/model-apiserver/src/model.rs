@@ -96,17 +96,19 @@ impl Model {
         });
     }
 
-    /// Installs a `CustomResourceDefinition`: serves its kinds, and stores the definition itself.
+    /// Installs a `CustomResourceDefinition`: serves its kinds, and stores the definition itself. It is established at once, unless it
+    /// has conditions of its own.
     ///
     /// # Panics
     ///
     /// The definition lacks a required field.
     pub fn install(&self, definition: &impl serde::Serialize) {
-        let definition = serde_json::to_value(definition).unwrap_or_default();
+        let mut definition = serde_json::to_value(definition).unwrap_or_default();
         match definition::kinds(&definition) {
             Ok(kinds) => kinds.into_iter().for_each(|kind| self.register(kind)),
             Err(error) => panic!("{error}"),
         }
+        definition::establish(&mut definition, self.now());
         self.put(definition);
     }
 
