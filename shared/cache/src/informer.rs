@@ -1,7 +1,8 @@
 //! The informer: keeps the [`Store`] of one kind in step with the API server, and passes each change to its subscribers.
 //!
 //! There is one informer per kind and representation, however many controllers read it. It has a [`watch`] of all namespaces, or one
-//! of each. A missing CRD or a 403 is a state that heals by itself ([`health`]).
+//! of each. A missing CRD or a 403 is a state that heals by itself ([`health`]). That a missing CRD appears, a watch of it shows
+//! ([`definition`]).
 
 use std::{ops::Range, sync::Arc};
 
@@ -21,6 +22,7 @@ use crate::{
     store::{Delta, Observation, Store, Writer},
 };
 
+mod definition;
 #[cfg(test)]
 mod fuzzing;
 mod health;
@@ -32,6 +34,7 @@ mod tests;
 mod watch;
 mod watch_connection;
 
+use definition::Definition;
 pub use health::{InformerFigures, InformerHealth, Phase};
 use reflector::{Failure, Page, Reflector};
 pub use restore_alarm::RestoreAlarm;
@@ -262,12 +265,13 @@ impl<R: Representation> Informer<R> {
         let selector = selection.selector();
         self.store.watch(&scopes, selection);
         *self.listed.get() = vec![None; scopes.len()];
+        let definition = &Definition::of::<R::Kind>(client.clone());
         let watches = scopes.iter().enumerate().map(|(index, scope)| {
             let connection = WatchConnection::new(self.health.clone(), index);
             let reflector = Reflector::new::<R::Kind>(connection.over(client.clone()), scope, selector.clone());
             // Cluster-scoped kinds are read at once: the namespaces are such a kind.
             let namespaces = if R::Kind::IS_NAMESPACED { self.namespaces.clone() } else { Namespaces::All };
-            let watch = Watch { informer: &*self, index, namespaces, connection, reflector };
+            let watch = Watch { informer: &*self, index, namespaces, connection, reflector, definition };
             watch.run(random.fork())
         });
         tokio::select! {

@@ -28,6 +28,9 @@ const WATCH_SECONDS: u32 = 230;
 /// A watch that has received nothing for this time, not even its end, is given up.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
 
+/// Where the API server has the definitions of all custom kinds.
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
 /// An event as the client gets it. Its object stays raw.
 type Received = Result<WatchEvent<Box<RawValue>>, kube::Error>;
 
@@ -36,6 +39,7 @@ pub(super) struct Reflector {
     client: Client,
     request: Request,
     selector: Option<String>,
+    fields: Option<String>,
 }
 
 /// Why a list or a watch could not go on.
@@ -95,7 +99,13 @@ impl Reflector {
     /// A reflector of the namespace `scope`, or of the whole cluster if `scope` is empty.
     pub(super) fn new<K: Scoped>(client: Client, scope: &str, selector: Option<String>) -> Self {
         let namespace = (!scope.is_empty()).then_some(scope);
-        Self { client, request: Request::new(K::url_path(&(), namespace)), selector }
+        Self { client, request: Request::new(K::url_path(&(), namespace)), selector, fields: None }
+    }
+
+    /// A reflector of the definition of this name alone. RBAC permits a request with this selector to those who may read that object.
+    pub(super) fn of_definition(client: Client, name: &str) -> Self {
+        let fields = Some(format!("metadata.name={name}"));
+        Self { client, request: Request::new(DEFINITIONS), selector: None, fields }
     }
 
     /// Requests one page of this size and returns its JSON. An empty `next` requests the first page.
@@ -108,14 +118,16 @@ impl Reflector {
         answer.await.map_err(|error| Failure::List(Box::new(error)))
     }
 
-    /// Starts a watch and returns its events after `version`.
+    /// Starts a watch and returns its events after `version`; without one, first the present state as added objects.
     pub(super) async fn watch(
         &self,
-        version: u64,
+        version: Option<u64>,
     ) -> Result<impl Stream<Item = Result<WatchEvent<Box<RawValue>>, Failure>> + use<>, Failure> {
         let mut parameters = WatchParams::default().timeout(WATCH_SECONDS);
         parameters.label_selector.clone_from(&self.selector);
-        let request = self.request.watch(&parameters, &version.to_string()).map_err(kube::Error::BuildRequest);
+        parameters.field_selector.clone_from(&self.fields);
+        let version = version.map(|it| it.to_string()).unwrap_or_default();
+        let request = self.request.watch(&parameters, &version).map_err(kube::Error::BuildRequest);
         let answer = async { self.client.request_events::<Box<RawValue>>(request?).await };
         let events = answer.await.map_err(|error| Failure::Watch(Box::new(error)))?;
         // A dead connection looks the same as one without changes, so silence ends the watch.

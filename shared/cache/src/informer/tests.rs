@@ -1,10 +1,11 @@
 //! Tests of an informer of pods on a model API server with faults, on paused time. Those of watches that deliver nothing are in
 //! [`fruitless`], those of restores that one informer notices for all in [`alarms`], those of an informer of several namespaces in
-//! [`namespaces`].
+//! [`namespaces`], those of a kind that is not installed in [`optional`].
 
 mod alarms;
 mod fruitless;
 mod namespaces;
+mod optional;
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -19,7 +19,9 @@ use kube::{Resource, core::WatchEvent};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Began, Failure, Informer, Origin, Page, Reflector, RetryDelay, WatchConnection, page_size::PageSize};
+use super::{
+    Began, Definition, Failure, Informer, Origin, Page, Reflector, RetryDelay, WatchConnection, page_size::PageSize,
+};
 use crate::{
     decode::{Decoded, Representation},
     namespaces::Namespaces,
@@ -33,7 +35,7 @@ const BRIEF: Duration = Duration::from_secs(1);
 const BARREN_WATCHES: u32 = 5;
 /// A busy API server may take seconds until a watch begins, and its first event then ends it. Proxies that end idle connections wait
 /// for longer than this.
-const SHORT: Duration = Duration::from_secs(10);
+pub(super) const SHORT: Duration = Duration::from_secs(10);
 /// How often a page is requested before the whole list begins again.
 const PAGE_ATTEMPTS: u32 = 5;
 /// A list begins again if a page fails for longer than this. The API server may have been restored from a backup meanwhile, and
@@ -47,6 +49,7 @@ pub(super) struct Watch<'a, R: Representation> {
     pub(super) namespaces: Namespaces,
     pub(super) connection: Arc<WatchConnection>,
     pub(super) reflector: Reflector,
+    pub(super) definition: &'a Definition,
 }
 
 impl<R: Representation> Watch<'_, R> {
@@ -134,9 +137,18 @@ impl<R: Representation> Watch<'_, R> {
                     biased;
                     () = wanted.until(|it| *it != term) => position = None,
                     () = alarm.raised_after(heeded) => position = None,
-                    () = sleep(retry_delay.next_wait()) => {}
+                    () = self.until_next_attempt(&mut retry_delay) => {}
                 }
             }
+        }
+    }
+
+    /// Waits before the next attempt. For a missing kind that no controller requires, this lasts until its definition appears. The
+    /// pause comes first, in case that the definition says what the next list does not confirm.
+    async fn until_next_attempt(&self, retry_delay: &mut RetryDelay) {
+        sleep(retry_delay.next_wait()).await;
+        if self.connection.waits_for_the_kind() {
+            self.definition.until_served(&self.connection).await;
         }
     }
 
@@ -234,7 +246,7 @@ impl<R: Representation> Watch<'_, R> {
     /// Stores the changes after `version` until the watch ends. Advances `version` with each event.
     async fn watch(&self, version: &mut u64) -> Result<(), Failure> {
         let Informer { store, health, .. } = self.informer;
-        let mut events = std::pin::pin!(self.reflector.watch(*version).await?);
+        let mut events = std::pin::pin!(self.reflector.watch(Some(*version)).await?);
         while let Some(event) = events.next().await {
             let (delta, now) = match event? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {

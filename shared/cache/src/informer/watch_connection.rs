@@ -44,6 +44,15 @@ impl WatchConnection {
 
     /// Wraps `client`: a client whose requests go over this connection.
     pub(super) fn over(self: &Arc<Self>, client: Client) -> Client {
+        self.wrap(client, true)
+    }
+
+    /// Does the same for requests about something else than the objects: a watch that begins does not show that these are in sync.
+    pub(super) fn beside(self: &Arc<Self>, client: Client) -> Client {
+        self.wrap(client, false)
+    }
+
+    fn wrap(self: &Arc<Self>, client: Client, reads_objects: bool) -> Client {
         let connection = self.clone();
         let service = service_fn(move |request: Request<Body>| {
             let (connection, client) = (connection.clone(), client.clone());
@@ -62,7 +71,7 @@ impl WatchConnection {
                 if let StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE = head.status {
                     connection.retry_after.store(retry_after_seconds(&head.headers).unwrap_or(0), Ordering::Relaxed);
                 }
-                if is_watch && head.status.is_success() {
+                if is_watch && reads_objects && head.status.is_success() {
                     connection.health.synced(connection.watch);
                 }
                 let body = body.map_frame(move |frame| {
@@ -73,6 +82,11 @@ impl WatchConnection {
             }
         });
         Client::new(service, "")
+    }
+
+    /// Whether the last answer was that the cluster lacks the kind, and no controller requires it.
+    pub(super) fn waits_for_the_kind(&self) -> bool {
+        self.health.is_optional_and_missing(self.watch)
     }
 
     /// The back-off for retries on this connection, with jitter from `random`.
@@ -87,8 +101,10 @@ fn has(request: &Request<Body>, parameter: &str) -> bool {
 }
 
 /// The back-off of one watch: 200 ms, doubling up to 5 s, with jitter. So a new CRD is noticed soon, and an API server that
-/// comes back is not stormed. For a missing kind that no controller requires, the limit is 10 min. A longer `Retry-After` of the
-/// API server wins.
+/// comes back is not stormed. A longer `Retry-After` of the API server wins.
+///
+/// For a missing kind that no controller requires, each wait is four times as long as the last one, up to 10 min. Where its definition
+/// may be watched, this matters only until the watch begins.
 #[derive(Debug)]
 pub(super) struct RetryDelay {
     connection: Arc<WatchConnection>,
@@ -100,7 +116,8 @@ pub(super) struct RetryDelay {
 
 /// The longest wait when the API server fails, or for a missing kind that a controller requires.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The longest wait for a missing kind that no controller requires.
+/// The longest wait for a missing kind that no controller requires. The alert `OperatorWatchSilent` takes 15 min without an answer for
+/// an outage.
 const LONGEST_WAIT_FOR_MISSING_KIND: Duration = Duration::from_mins(10);
 /// When this time has passed since the last wait, the back-off starts again at the shortest wait.
 const BACKOFF_RESET: Duration = Duration::from_secs(30);
@@ -126,11 +143,11 @@ impl RetryDelay {
         if self.due.is_none_or(|due| due.elapsed() > BACKOFF_RESET) {
             self.failures = 0;
         }
-        let longest = if self.connection.health.is_optional_and_missing(self.connection.watch) {
-            LONGEST_WAIT_FOR_MISSING_KIND
+        let (longest, doublings) = if self.connection.waits_for_the_kind() {
+            (LONGEST_WAIT_FOR_MISSING_KIND, self.failures.saturating_mul(2))
         } else {
-            LONGEST_WAIT
+            (LONGEST_WAIT, self.failures)
         };
-        Duration::from_millis(200).saturating_mul(1 << self.failures.min(12)).min(longest)
+        Duration::from_millis(200).saturating_mul(1 << doublings.min(12)).min(longest)
     }
 }
