@@ -36,11 +36,15 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// Like [`owns`](Self::owns), for a kind that not every cluster has, such as `ServiceMonitor`. While its definition is not
     /// installed, such children are left out: [`Context::apply`](crate::Context::apply) does nothing. Once it is installed, all
     /// objects are reconciled again.
+    ///
+    /// The derived permissions include the watch of that definition, by its name, which shows at once that it is installed. Where this
+    /// is not granted, as in a Role, a list that is repeated at least every ten minutes shows it.
     pub fn owns_if_installed<C: Child>(mut self) -> Self
     where
         K::Scope: MayOwn<C::Scope>,
     {
         self.options.capabilities.optional.insert(resource_name::<C>());
+        self.rules.push(Permission::watch_of_definition::<C>());
         self.source_of_children::<C>(|caches, health| caches.optional.push(health.clone()))
     }
 

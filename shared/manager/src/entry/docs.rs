@@ -51,7 +51,8 @@ pub(super) fn reference(
     for rule in rules {
         let join = |words: Option<&Vec<String>>| words.into_iter().flatten().cloned().collect::<Vec<_>>().join(", ");
         let (groups, resources) = (join(rule.api_groups.as_ref()), join(rule.resources.as_ref()));
-        let _ = writeln!(text, "| {groups} | {resources} | {} |", rule.verbs.join(", "));
+        let only = rule.resource_names.as_ref().map(|names| format!(" named {}", names.join(", "))).unwrap_or_default();
+        let _ = writeln!(text, "| {groups} | {resources}{only} | {} |", rule.verbs.join(", "));
     }
     text
 }

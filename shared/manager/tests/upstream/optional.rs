@@ -9,8 +9,8 @@ use k8s_openapi::{
     api::core::v1::Service, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{CustomResource, CustomResourceExt, ResourceExt};
-use manager::{Action, Context, Controller, Error, Manager, Operator, harness::Harness, normalize};
-use model_apiserver::{Model, NoFaults};
+use manager::{Action, Context, Controller, Error, Manager, Operator, harness::Harness, normalize, permissions};
+use model_apiserver::{Model, NoFaults, Verb};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -104,6 +104,11 @@ async fn uninstalled_kind_blocks_nothing_and_is_used_once_installed() {
     };
     assert_eq!(writes(&model), 0, "no request for a kind that is not installed");
     let before = gadgets.calls.count();
+    sleep(Duration::from_hours(1)).await;
+    model.clear_requests();
+    sleep(Duration::from_mins(10)).await;
+    let idle: Vec<_> = model.requests().into_iter().filter(|it| it.verb != Verb::Watch).collect();
+    assert!(idle.is_empty(), "a watch of the definition replaces all lists: {idle:?}");
 
     model.install(&normalize(&Gadget::crd()));
     sleep(10 * MOMENT).await;
@@ -118,8 +123,21 @@ async fn uninstalled_kind_blocks_nothing_and_is_used_once_installed() {
     sleep(10 * MOMENT).await;
     assert_eq!(writes(&model), asked);
     model.install(&normalize(&Gadget::crd()));
-    sleep(Duration::from_mins(10)).await; // the longest back-off of an informer whose kind is missing
+    sleep(10 * MOMENT).await;
     assert_eq!(model.objects("gadgets.gadgets.example.com").len(), 1);
+}
+
+#[test]
+fn only_the_definition_of_an_optional_kind_may_be_watched() {
+    let rules = permissions(&[&Gadgets::default()]);
+    let of_definitions: Vec<_> = rules
+        .iter()
+        .filter(|rule| rule.resources.iter().flatten().any(|it| it == "customresourcedefinitions"))
+        .map(|rule| (rule.api_groups.clone(), rule.resource_names.clone(), rule.verbs.clone()))
+        .collect();
+    let only = |text: &str| Some(vec![text.to_owned()]);
+    let expected = (only("apiextensions.k8s.io"), only("gadgets.gadgets.example.com"), vec!["watch".to_owned()]);
+    assert_eq!(of_definitions, [expected], "not that of Toy, which is required");
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +178,7 @@ async fn w22_optional_kind_that_one_namespace_cannot_list_is_used_in_the_others(
         assert_eq!(model.objects("services").len(), 2, "{answer}: the other children exist");
 
         model.install(&normalize(&Gadget::crd()));
-        sleep(Duration::from_mins(11)).await; // the longest back-off of an informer whose kind is missing
+        sleep(15 * MOMENT).await;
         assert_eq!(gadgets(), (true, false), "{answer}");
         model.set_faults(NoFaults);
         sleep(15 * MOMENT).await;
