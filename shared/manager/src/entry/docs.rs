@@ -80,3 +80,21 @@ fn flag(text: &mut String, argument: &Arg) {
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permission_on_one_object_has_its_name() {
+        let rule = |names: Option<&str>| PolicyRule {
+            api_groups: Some(vec!["g".to_owned()]),
+            resources: Some(vec!["things".to_owned()]),
+            resource_names: names.map(|name| vec![name.to_owned()]),
+            verbs: vec!["watch".to_owned()],
+            ..PolicyRule::default()
+        };
+        let text = reference(&Command::new("run"), &[], &[rule(None), rule(Some("one"))], &[]);
+        assert!(text.contains("| g | things | watch |\n| g | things named one | watch |\n"), "{text}");
+    }
+}
