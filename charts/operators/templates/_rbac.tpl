@@ -42,15 +42,19 @@ subjects:
 {{- end -}}
 
 {{/*
-The rules that an operator's controllers need, as JSON. Without those about Secrets where `readSecrets` is false. Takes the root
-and the name.
+The rules that an operator's controllers need, as JSON. Takes the root and the name. Leaves out those about Secrets where `readSecrets`
+is false. With `watchNamespaces`, leaves out those about definitions, which are in no namespace: a Role cannot grant them, and the
+operator does without.
 */}}
 {{- define "operators.rules" -}}
 {{- $root := index . 0 -}}
 {{- $name := index . 1 -}}
+{{- $omitted := list -}}
+{{- if not (get $root.Values.operators $name).readSecrets }}{{ $omitted = append $omitted "secrets" }}{{ end -}}
+{{- if $root.Values.watchNamespaces }}{{ $omitted = append $omitted "customresourcedefinitions" }}{{ end -}}
 {{- $rules := list -}}
 {{- range $root.Files.Get (printf "files/%s/clusterrole-rules.yaml" $name) | fromYamlArray -}}
-{{- if or (not (has "secrets" .resources)) (get $root.Values.operators $name).readSecrets -}}
+{{- if not (has (first .resources) $omitted) -}}
 {{- $rules = append $rules . -}}
 {{- end -}}
 {{- end -}}

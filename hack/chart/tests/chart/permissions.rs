@@ -53,6 +53,28 @@ fn watch_namespaces_limit_watches_and_permissions() {
     assert!(without(json!({"webhooks": {"enabled": false}, "metrics": {"enabled": false}})).is_empty());
 }
 
+/// The rules about definitions among those of the operator of Memcached.
+fn rules_about_definitions(values: &Value) -> Vec<Value> {
+    let rendered = render(values);
+    let roles = rendered.of("ClusterRole").chain(rendered.of("Role"));
+    let ours = roles.filter(|role| role["metadata"]["name"] == "operators-memcached");
+    let rules = ours.flat_map(|role| role["rules"].as_array().unwrap());
+    rules.filter(|rule| rule["resources"][0] == "customresourcedefinitions").cloned().collect()
+}
+
+#[test]
+fn operator_may_watch_the_definition_of_its_optional_kind_by_name() {
+    let only = json!({
+        "apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"],
+        "resourceNames": ["servicemonitors.monitoring.coreos.com"],
+        "verbs": ["watch"],
+    });
+    assert_eq!(rules_about_definitions(&json!({})), [only.clone()]);
+    assert_eq!(rules_about_definitions(&json!({"watchNamespaceLabels": {"team": "x"}})), [only]);
+    assert!(rules_about_definitions(&json!({"watchNamespaces": ["one"]})).is_empty(), "a Role cannot grant it");
+}
+
 /// The bindings that give the operator of Memcached its permissions, by namespace and name.
 fn bindings_of_memcached(values: &Value) -> Vec<(String, String)> {
     let rendered = render(values);
