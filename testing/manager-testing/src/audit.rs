@@ -62,13 +62,6 @@ impl Requests {
         Self(more.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// All requests except those of one sort.
-    #[must_use]
-    pub fn without(mut self, what: &str) -> Self {
-        self.0.retain(|sort, _| sort.what != what);
-        self
-    }
-
     /// The number of requests of one sort.
     pub fn count(&self, what: &str) -> usize {
         self.0.iter().filter(|(sort, _)| sort.what == what).map(|(_, count)| count).sum()

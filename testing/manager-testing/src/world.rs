@@ -328,7 +328,8 @@ impl World {
     }
 
     /// Installs the operator's CRDs and grants the permissions that its code declares: in the namespace or, if a kind is
-    /// cluster-scoped, in the whole cluster. A second call changes nothing.
+    /// cluster-scoped, in the whole cluster. The definitions of optional kinds are in no namespace, so the watch of these is always
+    /// granted in the cluster. A second call changes nothing.
     pub async fn install(&self, operator: &'static dyn Operator) {
         let apply = PatchParams::apply("test").force();
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
@@ -349,6 +350,11 @@ impl World {
         let role = format!("test-{}", operator.name());
         let roles: Api<ClusterRole> = Api::all(self.client.clone());
         let granted = permissions(&[operator]);
+        let of_definitions: Vec<PolicyRule> =
+            granted.iter().filter(|rule| is_about_definitions(rule)).cloned().collect();
+        if !of_definitions.is_empty() {
+            self.allow_in_cluster("definitions", &of_definitions).await;
+        }
         let body = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": granted,
         });
@@ -405,6 +411,10 @@ impl World {
         let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
         bindings.patch(&name, &apply, &Patch::Apply(&binding)).await.expect("the binding is valid");
     }
+}
+
+fn is_about_definitions(rule: &PolicyRule) -> bool {
+    rule.resources.iter().flatten().any(|resource| resource == "customresourcedefinitions")
 }
 
 /// Whether a kind of the operator is cluster-scoped. Such an operator watches the whole cluster.
