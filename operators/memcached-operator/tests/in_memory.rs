@@ -133,9 +133,8 @@ async fn converged_operator_sends_only_watch_requests() {
     let before = memory.requests().len();
     memory.pass(24 * HOUR).await; // with resyncs, and watches that end
     let after = memory.requests().split_off(before).into_iter().filter(|it| it.verb.as_str() != "watch");
-    let (missing, after): (Vec<_>, Vec<_>) = after.partition(|it| it.resource.starts_with("servicemonitors."));
+    let after: Vec<_> = after.collect(); // no list of ServiceMonitors either, a kind that this cluster lacks
     assert!(after.is_empty(), "{after:#?}");
-    assert!((24 * 6..24 * 13).contains(&missing.len()), "the operator looks for a missing kind: {}", missing.len());
     memory.restart().await;
     assert!(memory.until_quiet().await.is_empty(), "a new process finds nothing to do");
     let model = memory.model.clone();
