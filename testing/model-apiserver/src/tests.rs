@@ -432,3 +432,27 @@ async fn administrator_uninstalls_a_kind() {
     let writers: Vec<_> = model.changes_after(version).into_iter().map(|change| change.writer).collect();
     assert!(matches!(&writers[..], [writer] if writer.is_empty()), "{writers:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn installed_definition_is_established_unless_it_has_conditions() {
+    let model = Model::new();
+    let condition = |status: &Value| {
+        model.install(&json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "things.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+                "versions": [{"name": "v1", "served": true, "storage": true}],
+            },
+            "status": status,
+        }));
+        let stored = model.object("customresourcedefinitions.apiextensions.k8s.io", "", "things.example.com");
+        let conditions = stored.expect("the definition")["status"]["conditions"].clone();
+        let found = conditions.as_array().into_iter().flatten().find(|it| it["type"] == "Established");
+        found.map(|it| it["status"].clone())
+    };
+    assert_eq!(condition(&json!(null)), Some(json!("True")));
+    assert_eq!(condition(&json!({"storedVersions": ["v1"], "conditions": null})), Some(json!("True")));
+    let begun = json!({"conditions": [{"type": "Established", "status": "False"}]});
+    assert_eq!(condition(&begun), Some(json!("False")));
+}
