@@ -58,8 +58,8 @@ fn rules_about_definitions(values: &Value) -> Vec<Value> {
     let rendered = render(values);
     let roles = rendered.of("ClusterRole").chain(rendered.of("Role"));
     let ours = roles.filter(|role| role["metadata"]["name"] == "operators-memcached");
-    let rules = ours.flat_map(|role| role["rules"].as_array().unwrap());
-    rules.filter(|rule| rule["resources"][0] == "customresourcedefinitions").cloned().collect()
+    let granted = ours.flat_map(|role| role["rules"].as_array().unwrap());
+    granted.filter(|rule| rule["resources"][0] == "customresourcedefinitions").cloned().collect()
 }
 
 #[test]
@@ -70,8 +70,9 @@ fn operator_may_watch_the_definition_of_its_optional_kind_by_name() {
         "resourceNames": ["servicemonitors.monitoring.coreos.com"],
         "verbs": ["watch"],
     });
-    assert_eq!(rules_about_definitions(&json!({})), [only.clone()]);
-    assert_eq!(rules_about_definitions(&json!({"watchNamespaceLabels": {"team": "x"}})), [only]);
+    let only = [only];
+    assert_eq!(rules_about_definitions(&json!({})), only);
+    assert_eq!(rules_about_definitions(&json!({"watchNamespaceLabels": {"team": "x"}})), only);
     assert!(rules_about_definitions(&json!({"watchNamespaces": ["one"]})).is_empty(), "a Role cannot grant it");
 }
 
