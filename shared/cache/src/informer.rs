@@ -2,7 +2,7 @@
 //!
 //! There is one informer per kind and representation, however many controllers read it. It has a [`watch`] of all namespaces, or one
 //! of each. A missing CRD or a 403 is a state that heals by itself ([`health`]). That a missing CRD appears, a watch of it shows
-//! ([`definition`]).
+//! ([`definition`]); where the cache has named namespaces, a list shows it.
 
 use std::{ops::Range, sync::Arc};
 
@@ -265,7 +265,10 @@ impl<R: Representation> Informer<R> {
         let selector = selection.selector();
         self.store.watch(&scopes, selection);
         *self.listed.get() = vec![None; scopes.len()];
-        let definition = &Definition::of::<R::Kind>(client.clone());
+        // For named namespaces, the process has Roles alone. These cannot grant the watch of a definition, which is in no namespace.
+        let may_watch = !matches!(self.namespaces, Namespaces::Named(_));
+        let definition = may_watch.then(|| Definition::of::<R::Kind>(client.clone()));
+        let definition = definition.as_ref();
         let watches = scopes.iter().enumerate().map(|(index, scope)| {
             let connection = WatchConnection::new(self.health.clone(), index);
             let reflector = Reflector::new::<R::Kind>(connection.over(client.clone()), scope, selector.clone());

@@ -62,6 +62,13 @@ impl Requests {
         Self(more.filter(|(_, count)| *count > 0).collect())
     }
 
+    /// All requests except those of one sort.
+    #[must_use]
+    pub fn without(mut self, what: &str) -> Self {
+        self.0.retain(|sort, _| sort.what != what);
+        self
+    }
+
     /// The number of requests of one sort.
     pub fn count(&self, what: &str) -> usize {
         self.0.iter().filter(|(sort, _)| sort.what == what).map(|(_, count)| count).sum()
@@ -87,7 +94,9 @@ impl Requests {
             // The runtime sends events later than the writes that they report. No request is one for finalizers: clusters that
             // restrict `blockOwnerDeletion`, such as OpenShift, look for this permission when an owner is set.
             let is_of_the_runtime = unused.ends_with(" events.events.k8s.io") || unused.ends_with("/finalizers");
-            is_of_the_runtime || listed.contains(&unused)
+            // An operator that watches one namespace does not watch the definitions of its optional kinds.
+            let is_of_definitions = unused == "watch customresourcedefinitions.apiextensions.k8s.io";
+            is_of_the_runtime || is_of_definitions || listed.contains(&unused)
         };
         let mut findings = self.unused(rules);
         findings.retain(|unused| !is_explained(unused));
@@ -150,6 +159,7 @@ mod tests {
             [rule("old.example.com", "toys/status", &["patch"]), rule("new.example.com", "toys/status", &["patch"])];
         assert_eq!(requests.unused(&rules), ["patch toys.old.example.com/status"]);
         assert_eq!((requests.count("patch toys/status"), requests.count("get toys")), (1, 1));
+        assert_eq!(requests.without("patch toys/status"), sent(&[("get toys", "")]));
     }
 
     #[test]
@@ -159,6 +169,7 @@ mod tests {
             rule("", "secrets", &["get"]),
             rule("example.com", "toys/finalizers", &["update"]),
             rule("events.k8s.io", "events", &["create", "patch"]),
+            rule("apiextensions.k8s.io", "customresourcedefinitions", &["watch"]),
         ];
         let requests = sent(&[("list sets", "apps")]);
         let found = |listed: &[&str]| requests.findings(&rules, &[(PAST_THE_CACHE, listed)]);

@@ -149,6 +149,13 @@ impl World {
         Some(world)
     }
 
+    /// Lets the operator watch all namespaces from its next start on, with its permissions in the whole cluster: for a cluster that no
+    /// other test uses. Only there, an operator watches the definitions of its optional kinds.
+    pub async fn watch_all_namespaces(&mut self, operator: &dyn Operator) {
+        self.allow_in_cluster("cluster", &permissions(&[operator])).await;
+        self.program.as_mut().expect("a world that was prepared for an operator").watched.clear();
+    }
+
     /// Kills the running operator, and starts it again with these flags.
     pub fn run(&mut self, flags: &[&str]) {
         self.operator = None;
@@ -328,8 +335,7 @@ impl World {
     }
 
     /// Installs the operator's CRDs and grants the permissions that its code declares: in the namespace or, if a kind is
-    /// cluster-scoped, in the whole cluster. The definitions of optional kinds are in no namespace, so the watch of these is always
-    /// granted in the cluster. A second call changes nothing.
+    /// cluster-scoped, in the whole cluster. A second call changes nothing.
     pub async fn install(&self, operator: &'static dyn Operator) {
         let apply = PatchParams::apply("test").force();
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
@@ -350,11 +356,6 @@ impl World {
         let role = format!("test-{}", operator.name());
         let roles: Api<ClusterRole> = Api::all(self.client.clone());
         let granted = permissions(&[operator]);
-        let of_definitions: Vec<PolicyRule> =
-            granted.iter().filter(|rule| is_about_definitions(rule)).cloned().collect();
-        if !of_definitions.is_empty() {
-            self.allow_in_cluster("definitions", &of_definitions).await;
-        }
         let body = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": granted,
         });
@@ -411,10 +412,6 @@ impl World {
         let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
         bindings.patch(&name, &apply, &Patch::Apply(&binding)).await.expect("the binding is valid");
     }
-}
-
-fn is_about_definitions(rule: &PolicyRule) -> bool {
-    rule.resources.iter().flatten().any(|resource| resource == "customresourcedefinitions")
 }
 
 /// Whether a kind of the operator is cluster-scoped. Such an operator watches the whole cluster.

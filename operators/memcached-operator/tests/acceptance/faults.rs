@@ -27,14 +27,16 @@ async fn t03_converged_object_causes_no_writes_after_a_restart() {
     world.run(&["--resync-interval", "1s"]);
     converged(&world).await;
     reconcile_again(&world, NAME).await;
-    let settled = world.requests();
+    // With a named namespace, the operator regularly looks for a kind that is not installed, independent of everything else.
+    let requests = |world: &manager_testing::World| world.requests().without("list servicemonitors");
+    let settled = requests(&world);
     let resyncs = || {
         let log = world.operator.as_ref().map(manager_testing::Process::log).unwrap_or_default();
         log.matches("\"msg\":\"Resync\"").count()
     };
     let before = resyncs();
     world.until("three resyncs", async || (resyncs() >= before + 3).then_some(())).await;
-    assert_eq!(world.requests(), settled, "a resync sends nothing to the API server");
+    assert_eq!(requests(&world), settled, "a resync sends nothing to the API server");
 
     // A new process knows only what it reads.
     world.run(&["--resync-interval", "1s"]);
@@ -44,7 +46,7 @@ async fn t03_converged_object_causes_no_writes_after_a_restart() {
             (log.matches("\"msg\":\"Resync\"").count() >= before + 6).then_some(())
         })
         .await;
-    let after = world.requests();
+    let after = requests(&world);
     assert_eq!(after.writes(), settled.writes(), "{after:?}\n{settled:?}");
     for kind in ["deployments", "services", "poddisruptionbudgets"] {
         assert_eq!(

@@ -49,7 +49,8 @@ pub(super) struct Watch<'a, R: Representation> {
     pub(super) namespaces: Namespaces,
     pub(super) connection: Arc<WatchConnection>,
     pub(super) reflector: Reflector,
-    pub(super) definition: &'a Definition,
+    /// `None` where only lists can tell that a missing kind has appeared.
+    pub(super) definition: Option<&'a Definition>,
 }
 
 impl<R: Representation> Watch<'_, R> {
@@ -143,12 +144,14 @@ impl<R: Representation> Watch<'_, R> {
         }
     }
 
-    /// Waits before the next attempt. For a missing kind that no controller requires, this lasts until its definition appears. The
-    /// pause comes first, in case that the definition says what the next list does not confirm.
+    /// Waits before the next attempt. For a missing kind that no controller requires, this lasts until its definition appears,
+    /// if the definition may be watched. The pause comes first, in case that the definition says what the next list does not confirm.
     async fn until_next_attempt(&self, retry_delay: &mut RetryDelay) {
         sleep(retry_delay.next_wait()).await;
-        if self.connection.waits_for_the_kind() {
-            self.definition.until_served(&self.connection).await;
+        if let Some(definition) = self.definition
+            && self.connection.waits_for_the_kind()
+        {
+            definition.until_served(&self.connection).await;
         }
     }
 

@@ -37,8 +37,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// installed, such children are left out: [`Context::apply`](crate::Context::apply) does nothing. Once it is installed, all
     /// objects are reconciled again.
     ///
-    /// The derived permissions include the watch of that definition, by its name, which shows at once that it is installed. Where this
-    /// is not granted, as in a Role, a list that is repeated at least every ten minutes shows it.
+    /// The derived permissions include the watch of that definition, by its name, which shows at once that it is installed. With
+    /// `--watch-namespaces`, Roles are enough, and these cannot grant it. Then, and where the API server refuses the watch, a list that is
+    /// repeated at least every ten minutes shows it.
     pub fn owns_if_installed<C: Child>(mut self) -> Self
     where
         K::Scope: MayOwn<C::Scope>,

@@ -178,7 +178,7 @@ async fn w22_optional_kind_that_one_namespace_cannot_list_is_used_in_the_others(
         assert_eq!(model.objects("services").len(), 2, "{answer}: the other children exist");
 
         model.install(&normalize(&Gadget::crd()));
-        sleep(15 * MOMENT).await;
+        sleep(120 * MOMENT).await; // with named namespaces, only the next list shows the kind
         assert_eq!(gadgets(), (true, false), "{answer}");
         model.set_faults(NoFaults);
         sleep(15 * MOMENT).await;

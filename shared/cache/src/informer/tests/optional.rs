@@ -10,9 +10,7 @@ type Monitors = Arc<Informer<Projected<ServiceMonitor>>>;
 const MONITORS: &str = "servicemonitors.monitoring.coreos.com";
 
 /// A running informer of a kind that `model` lacks.
-fn inform_of_monitors(model: &Model, namespaces: &[&str]) -> (Monitors, JoinHandle<()>) {
-    let named = namespaces.iter().map(|name| (*name).to_owned()).collect();
-    let namespaces = if namespaces.is_empty() { Namespaces::All } else { Namespaces::Named(named) };
+fn inform_of_monitors(model: &Model, namespaces: Namespaces) -> (Monitors, JoinHandle<()>) {
     let informer = Arc::new(Informer::<Projected<ServiceMonitor>>::new(namespaces, Arc::default()));
     let running = informer.clone().run(model.client(), Rng::new(), Selection::All, CancellationToken::new());
     (informer, tokio::spawn(running))
@@ -52,7 +50,7 @@ fn arrived(model: &Model) -> (usize, usize, usize) {
 #[tokio::test(start_paused = true)]
 async fn kind_that_appears_is_noticed_without_a_list_before() {
     let model = faulty("");
-    let (informer, _running) = inform_of_monitors(&model, &[]);
+    let (informer, _running) = inform_of_monitors(&model, Namespaces::All);
     for round in ["at the start", "after it was uninstalled"] {
         sleep(seconds(300)).await;
         assert!(informer.is_missing("") && informer.health.phase() == Phase::NotInstalled, "{round}");
@@ -75,7 +73,7 @@ async fn kind_that_appears_is_noticed_without_a_list_before() {
 #[tokio::test(start_paused = true)]
 async fn kind_is_not_listed_before_its_version_is_served() {
     let model = faulty("");
-    let (informer, _running) = inform_of_monitors(&model, &[]);
+    let (informer, _running) = inform_of_monitors(&model, Namespaces::All);
     sleep(seconds(60)).await;
     arrived(&model);
     let begun = json!([{"type": "Established", "status": "False"}]);
@@ -94,7 +92,7 @@ async fn kind_is_not_listed_before_its_version_is_served() {
 async fn definition_that_no_list_confirms_causes_few_lists() {
     let model = faulty(&format!("before list {MONITORS} -> answer 404"));
     model.install(&monitors());
-    let (informer, _running) = inform_of_monitors(&model, &[]);
+    let (informer, _running) = inform_of_monitors(&model, Namespaces::All);
     sleep(seconds(600)).await;
     let (lists, watches, _) = arrived(&model);
     assert!((5..=8).contains(&lists) && watches <= lists, "{lists} lists, {watches} watches");
@@ -103,7 +101,7 @@ async fn definition_that_no_list_confirms_causes_few_lists() {
     assert_eq!(informer.health.phase(), Phase::Synced);
 }
 
-/// The right to watch the definition is missing, as in a release for some namespaces, or something ends each watch at once.
+/// The right to watch the definition is missing, or something ends each watch at once.
 #[tokio::test(start_paused = true)]
 async fn kind_whose_definition_cannot_be_watched_is_noticed_by_lists() {
     for plan in [
@@ -112,7 +110,7 @@ async fn kind_whose_definition_cannot_be_watched_is_noticed_by_lists() {
         "before watch customresourcedefinitions.* -> answer 200 empty",
     ] {
         let model = faulty(plan);
-        let (informer, _running) = inform_of_monitors(&model, &[]);
+        let (informer, _running) = inform_of_monitors(&model, Namespaces::All);
         sleep(seconds(600)).await;
         assert_eq!(informer.health.phase(), Phase::NotInstalled, "{plan}");
         let first = arrived(&model).0;
@@ -134,7 +132,7 @@ async fn kind_is_noticed_although_its_definition_ends_each_watch() {
         "frame ADDED customresourcedefinitions.* -> gone",
     ] {
         let model = faulty(plan);
-        let (informer, _running) = inform_of_monitors(&model, &[]);
+        let (informer, _running) = inform_of_monitors(&model, Namespaces::All);
         sleep(seconds(60)).await;
         arrived(&model);
         sleep(seconds(600)).await;
@@ -145,21 +143,42 @@ async fn kind_is_noticed_although_its_definition_ends_each_watch() {
     }
 }
 
+/// Roles cannot grant the watch of a definition. Each refused watch would count as forbidden, and the alert `OperatorForbidden` would
+/// fire for ever.
 #[tokio::test(start_paused = true)]
-async fn kind_that_appears_is_noticed_in_each_namespace() {
+async fn kind_that_appears_is_noticed_by_lists_in_each_named_namespace() {
     let model = faulty("");
-    let (informer, _running) = inform_of_monitors(&model, &["a", "b"]);
+    let named = Namespaces::Named(["a", "b"].map(str::to_owned).into());
+    let (informer, _running) = inform_of_monitors(&model, named);
+    sleep(seconds(600)).await;
+    arrived(&model);
+    sleep(seconds(3600)).await;
+    let (lists, watches, others) = arrived(&model);
+    assert!((12..=26).contains(&lists), "{lists} lists");
+    assert_eq!((watches, others), (0, 0));
+    model.install(&monitors());
+    sleep(seconds(610)).await;
+    assert_eq!((informer.is_synced("a"), informer.is_synced("b")), (true, true));
+    assert_eq!(arrived(&model).1, 0);
+}
+
+/// A process that selects namespaces by their labels has its permissions in the whole cluster.
+#[tokio::test(start_paused = true)]
+async fn kind_that_appears_is_noticed_at_once_where_namespaces_are_selected() {
+    let (model, selected) = (faulty(""), Arc::new(SelectedNamespaces::default()));
+    select(&selected, &["a", "b"]);
+    let (informer, _running) = inform_of_monitors(&model, Namespaces::Selected(selected));
     sleep(seconds(600)).await;
     arrived(&model);
     model.install(&monitors());
     sleep(seconds(1)).await;
-    assert_eq!((informer.is_synced("a"), informer.is_synced("b"), arrived(&model).0), (true, true, 2));
+    assert_eq!((informer.is_synced("a"), arrived(&model).0), (true, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn definition_of_a_required_kind_is_not_watched() {
     let model = faulty("");
-    let (informer, _running) = inform_of_monitors(&model, &[]);
+    let (informer, _running) = inform_of_monitors(&model, Namespaces::All);
     informer.health.require();
     sleep(seconds(60)).await;
     let (lists, watches, _) = arrived(&model);
@@ -171,7 +190,7 @@ async fn definition_of_a_required_kind_is_not_watched() {
 #[tokio::test(start_paused = true)]
 async fn watch_of_the_definition_says_nothing_about_the_objects() {
     let model = faulty("");
-    let (informer, _running) = inform_of_monitors(&model, &[]);
+    let (informer, _running) = inform_of_monitors(&model, Namespaces::All);
     for _ in 0..100 {
         sleep(Duration::from_millis(20)).await;
         assert!(!informer.is_synced("") && !informer.is_installed(""));
