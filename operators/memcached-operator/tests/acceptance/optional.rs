@@ -106,6 +106,7 @@ async fn service_monitor_is_created_once_its_crd_exists() {
     else {
         return;
     };
+    world.watch_all_namespaces(&MemcachedOperator).await;
     world.run(&[]);
     let with = |monitor: Value| memcached("seen", &json!({"metrics": {"enabled": true, "serviceMonitor": monitor}}));
     world.apply(&with(json!({"enabled": true}))).await;
@@ -116,6 +117,16 @@ async fn service_monitor_is_created_once_its_crd_exists() {
     let told = world.events("seen").await.into_iter().filter(|event| event.1 == "ServiceMonitorUnavailable");
     assert_eq!(told.count(), 1);
     assert_eq!(world.requests().count("patch events"), 0, "the operator does not repeat the event as a series");
+
+    world
+        .until("the operator watches the definition", async || {
+            (world.requests().count("watch customresourcedefinitions") >= 1).then_some(())
+        })
+        .await;
+    let before = world.requests();
+    assert_eq!(before.forbidden(), Vec::<&str>::new());
+    let lists = before.count("list servicemonitors");
+    assert!(lists <= 2, "{lists} lists, although the watch of the definition replaces further ones");
 
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     definitions.create(&PostParams::default(), &monitor_definition()).await.expect("created");
