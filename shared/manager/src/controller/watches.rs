@@ -40,6 +40,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// The derived permissions include the watch of that definition, by its name, which shows at once that it is installed. With
     /// `--watch-namespaces`, Roles are enough, and these cannot grant it. Then, and where the API server refuses the watch, a list that is
     /// repeated at least every ten minutes shows it.
+    ///
+    /// Only a kind that a `CustomResourceDefinition` defines is noticed when it appears. One that an aggregated API server serves is
+    /// used if it is there when the operator starts, and otherwise after the next start.
     pub fn owns_if_installed<C: Child>(mut self) -> Self
     where
         K::Scope: MayOwn<C::Scope>,
