@@ -152,6 +152,8 @@ impl<R: Representation> Watch<'_, R> {
             && self.connection.waits_for_the_kind()
         {
             definition.until_served(&self.connection).await;
+            // A refusal of the watch may say that the list has to wait.
+            sleep(self.connection.take_retry_after()).await;
         }
     }
 

@@ -33,7 +33,7 @@ pub(super) struct WatchConnection {
     health: Arc<InformerHealth>,
     /// Which of the informer's watches this is.
     pub(super) watch: usize,
-    /// `Retry-After` of the last 429 or 503 in seconds; [`RetryDelay::next_wait`] takes it and resets it to 0.
+    /// `Retry-After` of the last 429 or 503 in seconds; [`take_retry_after`](Self::take_retry_after) resets it to 0.
     retry_after: AtomicU32,
 }
 
@@ -89,6 +89,11 @@ impl WatchConnection {
         self.health.is_optional_and_missing(self.watch)
     }
 
+    /// `Retry-After` of the last answer, for which the caller is about to wait; zero without one.
+    pub(super) fn take_retry_after(&self) -> Duration {
+        Duration::from_secs(self.retry_after.swap(0, Ordering::Relaxed).into())
+    }
+
     /// The back-off for retries on this connection, with jitter from `random`.
     pub(super) fn retry_delay(self: &Arc<Self>, random: Rng) -> RetryDelay {
         RetryDelay { connection: self.clone(), random, failures: 0, due: None }
@@ -126,7 +131,7 @@ impl RetryDelay {
     pub(super) fn next_wait(&mut self) -> Duration {
         let ceiling = self.ceiling();
         self.failures += 1;
-        let retry_after = Duration::from_secs(self.connection.retry_after.swap(0, Ordering::Relaxed).into());
+        let retry_after = self.connection.take_retry_after();
         let wait = ceiling.mul_f64(self.random.f64().mul_add(0.5, 0.5)).max(retry_after);
         self.due = Some(Instant::now() + wait);
         wait

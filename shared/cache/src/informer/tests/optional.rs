@@ -123,6 +123,19 @@ async fn kind_whose_definition_cannot_be_watched_is_noticed_by_lists() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn list_after_a_refused_watch_of_the_definition_waits_for_retry_after() {
+    for code in [429, 503] {
+        let plan = format!("before watch customresourcedefinitions.* #1 -> answer {code} Retry-After=\"42\"");
+        let model = faulty(&plan);
+        let (_informer, _running) = inform_of_monitors(&model, Namespaces::All);
+        sleep(seconds(41)).await;
+        assert_eq!(arrived(&model), (1, 1, 0), "{code}");
+        sleep(seconds(4)).await;
+        assert_eq!(arrived(&model), (1, 1, 0), "{code}");
+    }
+}
+
 /// The definition does not pass a proxy, or the API server cannot encode it.
 #[tokio::test(start_paused = true)]
 async fn kind_is_noticed_although_its_definition_ends_each_watch() {
