@@ -42,7 +42,7 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     /// repeated at least every ten minutes shows it.
     ///
     /// Only a kind that a `CustomResourceDefinition` defines is noticed when it appears. One that an aggregated API server serves is
-    /// used if it is there when the operator starts, and otherwise after the next start.
+    /// used if it is there when the operator starts, and otherwise after the next start at the latest.
     pub fn owns_if_installed<C: Child>(mut self) -> Self
     where
         K::Scope: MayOwn<C::Scope>,
