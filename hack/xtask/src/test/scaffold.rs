@@ -271,6 +271,11 @@ mod tests {
         metadata: {name: name}\nwebhooks:\n- name: vbicyclebell-v1.shop.example.org\n  \
         clientConfig: {service: {namespace: namespace, name: name, path: /validate, port: 443}}\n";
 
+    /// What `make generate` of a project writes for an operator with an optional kind.
+    const PERMISSIONS: &str = "kind: ClusterRole\nrules:\n\
+        - {apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], resourceNames: [a.b], verbs: [watch]}\n\
+        - {apiGroups: [''], resources: [configmaps], verbs: [list]}\n";
+
     /// The objects that one render has and the other one lacks, as `Kind/name`.
     fn added(before: &Rendered, after: &Rendered) -> Vec<String> {
         let name = |it: &Value| [&it["kind"], &it["metadata"]["name"]].map(|it| it.as_str().unwrap_or("?")).join("/");
@@ -316,6 +321,23 @@ mod tests {
             assert_eq!(binding["roleRef"]["name"], RELEASE, "the role is that of the release");
             let own = rendered.object("ClusterRoleBinding", &format!("{RELEASE}-metrics"));
             assert!(own.is_some(), "other permissions have bindings of their own in each release");
+        }
+    }
+
+    #[test]
+    fn role_in_a_namespace_has_no_rules_about_definitions() {
+        let (chart, _folder) = chart_of_a_project();
+        fs::create_dir(chart.join("files")).unwrap();
+        fs::write(chart.join("files/permissions.yaml"), PERMISSIONS).unwrap();
+        let helm = Helm::of(Version::Four).unwrap();
+        for (namespaces, kind, expected) in [
+            (json!([]), "ClusterRole", vec!["customresourcedefinitions", "configmaps"]),
+            (json!(["one"]), "Role", vec!["configmaps"]),
+        ] {
+            let rendered = helm.template_of(&chart, &json!({"watchNamespaces": namespaces}), &[]).unwrap();
+            let rules = rendered.object(kind, RELEASE).unwrap()["rules"].as_array().unwrap();
+            let resources: Vec<_> = rules.iter().map(|rule| rule["resources"][0].as_str().unwrap()).collect();
+            assert_eq!(resources, expected, "{kind}");
         }
     }
 
