@@ -51,6 +51,9 @@ const ALL_STEPS: Room = Room { new: 35, again: 15 };
 /// because some steps build for a release. These are estimates, too.
 const SOME_STEPS: Room = Room { new: 20, again: 5 };
 
+/// The tests of which `cargo xtask test` draws one.
+const INSTALLATIONS: &str = "package(e2e) & binary(chart) & test(/^(releases|environments|policies|published)::/)";
+
 const STEPS: &[Step<Args>] = &[
     Step { name: "space", title: "the disk has room for the builds", needs: &[], run: |args| disk::check(args.room()) },
     Step { name: "tools", title: "cargo-nextest and system packages", needs: &[], run: |_| checks::tools() },
@@ -153,15 +156,9 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "installations",
-        title: "two releases in one cluster, apart and in conflict, another topology, a failed helm test, and clusters that choose users, share the network of the nodes, have both families of addresses, no registry but a mirror, or enforce NetworkPolicies",
+        title: "two releases in one cluster, apart and in conflict, another topology, a failed helm test, and clusters that choose users, share the network of the nodes, have both families of addresses, no registry but a mirror, or enforce NetworkPolicies; and signed releases in a registry, one of them tampered with",
         needs: &["tools", "cluster"],
-        run: |_| {
-            whole(
-                "INSTALLATIONS",
-                &["chart"],
-                "package(e2e) & binary(chart) & test(/^(releases|environments|policies)::/)",
-            )
-        },
+        run: |_| whole("INSTALLATIONS", &["chart"], INSTALLATIONS),
     },
     Step {
         name: "reproducible",
@@ -330,6 +327,22 @@ mod tests {
         for part in [room(&["--only", "space,kind"]), room(&["--skip", "kind"])] {
             assert!(part.new < whole.new && part.again < whole.again, "{part:?} {whole:?}");
         }
+    }
+
+    #[test]
+    fn each_module_with_drawn_tests_is_among_the_installations() {
+        let is_between = |character: char| !character.is_alphanumeric() && character != '_';
+        let names: BTreeSet<&str> = INSTALLATIONS.split(is_between).collect();
+        let mut drawn = 0;
+        for entry in std::fs::read_dir(workspace::root().join("e2e/tests/chart")).unwrap() {
+            let path = entry.unwrap().path();
+            if std::fs::read_to_string(&path).unwrap().contains("World::drawn(") {
+                let module = path.file_stem().unwrap().to_str().unwrap();
+                assert!(names.contains(module), "{module} is not in {INSTALLATIONS}");
+                drawn += 1;
+            }
+        }
+        assert!(drawn >= 4, "only {drawn} modules have drawn tests");
     }
 
     #[test]
