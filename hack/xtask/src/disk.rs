@@ -1,5 +1,6 @@
-//! The disk must have room for a build. Without this check, a run on a full disk fails after a quarter of an hour, somewhere in
-//! a compiler or in etcd.
+//! Whether the disk has room for a build. A run on a full disk fails after a quarter of an hour or later, somewhere in a compiler or
+//! in etcd. This check says so at the beginning, before hours of work, and makes the run a failure. It stops no other step: the figures
+//! are estimates, and a step that needs little may still succeed.
 
 use std::path::{Path, PathBuf};
 

@@ -40,7 +40,11 @@ pub(crate) struct Args {
 impl Args {
     /// What these steps write.
     fn room(&self) -> Room {
-        if self.only.is_empty() && self.skip.is_empty() { ALL_STEPS } else { SOME_STEPS }
+        if self.only.is_empty() {
+            return if self.skip.is_empty() { ALL_STEPS } else { SOME_STEPS };
+        }
+        let are_small = self.only.iter().all(|name| SMALL.contains(&name.as_str()));
+        if are_small { SMALL_STEPS } else { SOME_STEPS }
     }
 }
 
@@ -50,6 +54,10 @@ const ALL_STEPS: Room = Room { new: 35, again: 15 };
 /// What a part of the steps writes, such as a job of the workflow: in a new checkout about as much as `cargo xtask test`, and later more,
 /// because some steps build for a release. These are estimates, too.
 const SOME_STEPS: Room = Room { new: 20, again: 5 };
+/// The steps that build the tests of one crate at most.
+const SMALL: &[&str] = &["space", "tools", "slots"];
+/// What these write, also an estimate. It is less than a small disk has, so that no job of them fails for the room that others need.
+const SMALL_STEPS: Room = Room { new: 5, again: 2 };
 
 /// The tests of which `cargo xtask test` draws one.
 const INSTALLATIONS: &str = "package(e2e) & binary(chart) & test(/^(releases|environments|policies|published)::/)";
@@ -326,6 +334,16 @@ mod tests {
         let whole = room(&[]);
         for part in [room(&["--only", "space,kind"]), room(&["--skip", "kind"])] {
             assert!(part.new < whole.new && part.again < whole.again, "{part:?} {whole:?}");
+            let small = room(&["--only", "space,tools,slots"]);
+            assert!(small.new < part.new && small.again < part.again, "{small:?} {part:?}");
+        }
+        assert_eq!(room(&["--only", "space,slots,kind"]).new, SOME_STEPS.new);
+    }
+
+    #[test]
+    fn small_steps_exist() {
+        for name in SMALL {
+            assert!(STEPS.iter().any(|step| step.name == *name), "{name}");
         }
     }
 
