@@ -103,7 +103,7 @@ const STEPS: &[Step<Args>] = &[
     },
     Step {
         name: "slots",
-        title: "all runs of three replicas that share three slots, with a fault at any moment",
+        title: "five larger groups of replicas that share slots: all their runs, or how all of these begin, with pauses and faults at any moment",
         needs: &["tools"],
         run: |_| whole("SLOTS_MODEL", &[], "package(operators-slots) & test(/^replica::/)"),
     },
