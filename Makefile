@@ -34,7 +34,7 @@ help: ## Show this help
 .PHONY: demo
 demo: ## Start a cluster, install the operators and a sample of each kind, and show the result
 	@echo "The first time, this compiles the operators and then Kubernetes, which takes a quarter of an hour. It begins with the operators:"
-	@if ! test -d target; then \
+	@if ! test -d "$${CARGO_TARGET_DIR:-target}"; then \
 	  for tool in $(DEMO_TOOLS); do (cd hack/tools/$$tool && GOFLAGS= GOWORK=off go mod download); done >/dev/null 2>&1 & fi
 	cargo build --locked --workspace $(DEMO:%=--bin %)
 	cargo xtask demo
