@@ -54,9 +54,9 @@ const ALL_STEPS: Room = Room { new: 35, again: 15 };
 /// What a part of the steps writes, such as a job of the workflow: in a new checkout about as much as `cargo xtask test`, and later more,
 /// because some steps build for a release. These are estimates, too.
 const SOME_STEPS: Room = Room { new: 20, again: 5 };
-/// The steps that build the tests of one crate at most.
+/// The steps that build the tests of one small crate at most.
 const SMALL: &[&str] = &["space", "tools", "slots"];
-/// What these write, also an estimate. It is less than a small disk has, so that no job of them fails for the room that others need.
+/// What these steps write, also an estimate.
 const SMALL_STEPS: Room = Room { new: 5, again: 2 };
 
 /// The tests of which `cargo xtask test` draws one.
@@ -105,7 +105,7 @@ const STEPS: &[Step<Args>] = &[
         name: "slots",
         title: "five larger groups of replicas that share slots: all their runs, or how all of these begin, with pauses and faults at any moment",
         needs: &["tools"],
-        run: |_| whole("SLOTS_MODEL", &[], "package(operators-slots) & test(/^replica::/)"),
+        run: |_| slots(),
     },
     Step {
         name: "worlds",
@@ -250,9 +250,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// [`nextest::Selection`].
 fn whole(variable: &str, programs: &[&str], filter: &str) -> Result<Outcome> {
     let environment = [(variable, "all")];
-    let selection =
-        nextest::Selection { filter: Some(filter), programs, profile: Some("nightly"), environment: &environment };
-    nextest::run(&selection)
+    let (filter, profile, environment) = (Some(filter), Some("nightly"), &environment);
+    nextest::run(&nextest::Selection { filter, programs, profile, environment, ..Default::default() })
+}
+
+/// Like [`whole`], but builds one package alone.
+fn slots() -> Result<Outcome> {
+    nextest::run(&nextest::Selection {
+        filter: Some("test(/^replica::/)"),
+        package: Some("operators-slots"),
+        profile: Some("nightly"),
+        environment: &[("SLOTS_MODEL", "all")],
+        ..Default::default()
+    })
 }
 
 fn with_addresses(ip_family: &str) -> Result<Outcome> {
@@ -264,7 +274,8 @@ fn end_to_end(variables: &[(&str, &str)]) -> Result<Outcome> {
     let environment = [&[("E2E_PROFILE", "release"), ("HELM_VERSIONS", "all")], variables].concat();
     let filter = Some("package(e2e)"); // `hack/chart` has a program `chart` too
     let programs = &["e2e", "chart"];
-    nextest::run(&nextest::Selection { filter, programs, profile: Some("nightly"), environment: &environment })
+    let (profile, environment) = (Some("nightly"), &environment);
+    nextest::run(&nextest::Selection { filter, programs, profile, environment, ..Default::default() })
 }
 
 fn races() -> Result<Outcome> {

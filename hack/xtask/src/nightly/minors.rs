@@ -47,6 +47,7 @@ fn on(kubernetes: Tool) -> Result<Outcome> {
         programs,
         profile: Some("nightly"),
         environment: &environment,
+        ..Default::default()
     })
 }
 

@@ -20,6 +20,8 @@ use crate::sample::fresh_seed;
 pub(crate) struct Selection<'a> {
     /// A filter expression of nextest; `None` runs all tests.
     pub(crate) filter: Option<&'a str>,
+    /// The only package whose tests to build, such as `operators-slots`; `None` builds those of all packages.
+    pub(crate) package: Option<&'a str>,
     /// The names of the only test programs to build, in whichever packages, such as `acceptance`; none builds all. The filter alone
     /// would not spare the others: nextest applies it to finished programs.
     pub(crate) programs: &'a [&'a str],
@@ -33,7 +35,7 @@ pub(crate) struct Selection<'a> {
 /// has a line of JSON for each event.
 pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     let mut nextest = NEXTEST.command()?;
-    nextest.args(["nextest", "run", "--workspace", "--message-format", "libtest-json"]);
+    nextest.args(["nextest", "run", "--message-format", "libtest-json"]).args(built(selection));
     nextest.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     if let Some(profile) = selection.profile.or(skip::in_ci().then_some("ci")) {
         nextest.args(["--profile", profile]);
@@ -41,7 +43,6 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     if let Some(filter) = selection.filter {
         nextest.args(["--filterset", filter]);
     }
-    nextest.args(selection.programs.iter().flat_map(|&program| ["--test", program]));
     if std::env::var_os("NEXTEST_TEST_THREADS").is_none() {
         nextest.args(["--test-threads", &tests_at_once(backend(selection)?).to_string()]);
     }
@@ -61,6 +62,13 @@ pub(crate) fn run(selection: &Selection<'_>) -> Result<Outcome> {
     }
     results.skip(skip::read(record.path())?)?;
     Ok(Outcome::Tests(results.counts(), results.skips()))
+}
+
+/// The arguments that limit what Cargo builds.
+fn built<'a>(selection: &Selection<'a>) -> Vec<&'a str> {
+    let mut arguments = selection.package.map_or_else(|| vec!["--workspace"], |package| vec!["--package", package]);
+    arguments.extend(selection.programs.iter().flat_map(|&program| ["--test", program]));
+    arguments
 }
 
 /// The backend of these tests: that of the selection's variables, or else of this process.
@@ -164,6 +172,15 @@ fn event_name(binary: &str, test: &str) -> String {
 mod tests {
     use super::*;
     use crate::workspace;
+
+    #[test]
+    fn selection_limits_what_is_built() {
+        assert_eq!(built(&Selection::default()), ["--workspace"]);
+        let programs = Selection { programs: &["chart", "e2e"], ..Default::default() };
+        assert_eq!(built(&programs), ["--workspace", "--test", "chart", "--test", "e2e"]);
+        let package = Selection { package: Some("operators-slots"), ..Default::default() };
+        assert_eq!(built(&package), ["--package", "operators-slots"]);
+    }
 
     const LINES: &str = r#"{"type":"suite","event":"started","test_count":3}
 {"type":"test","event":"started","name":"a::a$one"}
