@@ -1,8 +1,8 @@
 //! Waits until the API server serves a kind that the cluster lacks, by a watch of the kind's definition alone.
 //!
 //! The watch selects the definition by its name, so RBAC can limit the right to it. It starts at no version: the API server first sends
-//! the definition as it is, if there is one. So the verb `watch` is enough. The API server may send what
-//! its cache has, so each watch shows a recent state and what follows it, also after a restore from a backup.
+//! the definition, if there is one. So the verb `watch` is enough. What it sends may come from its cache. So each watch shows a recent
+//! state and what follows, also after a restore from a backup.
 
 use std::sync::Arc;
 
