@@ -270,7 +270,7 @@ fn failed_helm_test_says_what_to_do_and_passes_after_the_repair() {
     {
         assert!(error.contains(part), "no {part}: {error}");
     }
-    // The pod stays for whoever looks at it. Rights and the namespace do not wait for the next test.
+    // The pod stays, so that a user can read its log. Rights and the namespace do not wait for the next test.
     world
         .until("only the failed pod is left of the test", |world| world.left_of_test() == ["pod/operators-smoke-test"]);
     world.upgrade(&["--set", &only]);

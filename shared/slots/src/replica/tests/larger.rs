@@ -1,5 +1,5 @@
-//! Checks larger groups, only on request: whoever waits for the tests of a change does not wait for these. Each group is a test of its
-//! own, so that a run shows which of them have ended.
+//! Checks larger groups, only on request, because each takes hours. Each group is a test of its own, so that a run shows which of them
+//! have ended.
 
 use super::model::{Group, Pace};
 use super::{check, check_beginnings};
