@@ -65,6 +65,30 @@ fn verbs(memory: &InMemory) -> Vec<&'static str> {
     verbs
 }
 
+/// A Memcached that has run for a while with a certificate of its own authority.
+async fn with_certificate() -> InMemory {
+    let mut memory = InMemory::new(&MemcachedOperator, &[]);
+    apply(&memory, json!({"size": 3, "tls": {"generate": true}})).await;
+    memory.start();
+    memory.until_quiet().await;
+    memory
+}
+
+/// Asserts that clients get the certificate of the present authority beside the former one, and that the authority signs some minutes
+/// later. `first` is the Secret with the certificate and `at_first` the generation of the Deployment before.
+async fn assert_signs_later(memory: &mut InMemory, first: &Value, at_first: Option<i64>) {
+    memory.pass(3 * MINUTE).await;
+    let announced = data(memory, "cache-tls");
+    assert_ne!(announced["ca.crt"], first["ca.crt"]);
+    assert_ne!(announced["ca.crt"], data(memory, "cache-ca")["ca.crt"], "the former authority is still trusted");
+    assert_eq!((&announced["tls.crt"], generation(memory)), (&first["tls.crt"], at_first));
+
+    memory.pass(6 * MINUTE).await;
+    let signed = data(memory, "cache-tls");
+    assert_ne!(signed["tls.crt"], first["tls.crt"]);
+    assert_eq!((&signed["ca.crt"], generation(memory)), (&announced["ca.crt"], at_first.map(|it| it + 1)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn password_is_generated_once_and_belongs_to_the_object() {
     let mut memory = InMemory::new(&MemcachedOperator, &[]);
@@ -175,31 +199,16 @@ async fn certificate_is_renewed_before_its_end_by_one_rolling_update() {
 /// Clients that mount `ca.crt` get the next authority before a node shows a certificate of it.
 #[tokio::test(start_paused = true)]
 async fn authority_that_replaces_a_lost_one_signs_later() {
-    let mut memory = InMemory::new(&MemcachedOperator, &[]);
-    apply(&memory, json!({"size": 3, "tls": {"generate": true}})).await;
-    memory.start();
-    memory.until_quiet().await;
+    let mut memory = with_certificate().await;
     let (first, at_first) = (data(&memory, "cache-tls"), generation(&memory));
     memory.model.take("secrets", "default", "cache-ca");
-    memory.pass(3 * MINUTE).await;
-    let announced = data(&memory, "cache-tls");
-    assert_ne!(announced["ca.crt"], first["ca.crt"]);
-    assert_ne!(announced["ca.crt"], data(&memory, "cache-ca")["ca.crt"], "the former authority is still trusted");
-    assert_eq!((&announced["tls.crt"], generation(&memory)), (&first["tls.crt"], at_first));
-
-    memory.pass(6 * MINUTE).await;
-    let signed = data(&memory, "cache-tls");
-    assert_ne!(signed["tls.crt"], first["tls.crt"]);
-    assert_eq!((&signed["ca.crt"], generation(&memory)), (&announced["ca.crt"], at_first.map(|it| it + 1)));
+    assert_signs_later(&mut memory, &first, at_first).await;
 }
 
 /// A user restores the authority from a backup. Its age does not matter: clients do not have its certificate.
 #[tokio::test(start_paused = true)]
 async fn restored_authority_that_clients_do_not_have_signs_later() {
-    let mut memory = InMemory::new(&MemcachedOperator, &[]);
-    apply(&memory, json!({"size": 3, "tls": {"generate": true}})).await;
-    memory.start();
-    memory.until_quiet().await;
+    let mut memory = with_certificate().await;
     let old = data(&memory, "cache-ca");
     for name in ["cache-ca", "cache-tls"] {
         memory.model.take("secrets", "default", name);
@@ -211,26 +220,14 @@ async fn restored_authority_that_clients_do_not_have_signs_later() {
     let mut restored = secret(&memory, "cache-ca").expect("a Secret");
     restored["data"] = old.clone();
     memory.model.put(restored);
-    memory.pass(3 * MINUTE).await;
-    let announced = data(&memory, "cache-tls");
-    assert_ne!(announced["ca.crt"], first["ca.crt"]);
-    assert_ne!(announced["ca.crt"], old["ca.crt"], "the former authority is still trusted");
-    assert_eq!((&announced["tls.crt"], generation(&memory)), (&first["tls.crt"], at_first));
-
-    memory.pass(6 * MINUTE).await;
-    let signed = data(&memory, "cache-tls");
-    assert_ne!(signed["tls.crt"], first["tls.crt"]);
-    assert_eq!((&signed["ca.crt"], generation(&memory)), (&announced["ca.crt"], at_first.map(|it| it + 1)));
+    assert_signs_later(&mut memory, &first, at_first).await;
     assert_eq!(data(&memory, "cache-ca"), old, "what the user has restored stays");
 }
 
 /// The operator makes an authority, and for a while it cannot give its certificate to clients.
 #[tokio::test(start_paused = true)]
 async fn authority_whose_certificate_reaches_clients_late_signs_later() {
-    let mut memory = InMemory::new(&MemcachedOperator, &[]);
-    apply(&memory, json!({"size": 3, "tls": {"generate": true}})).await;
-    memory.start();
-    memory.until_quiet().await;
+    let mut memory = with_certificate().await;
     let (first, at_first) = (data(&memory, "cache-tls"), generation(&memory));
     memory.plan(&format!("before patch secrets.core -> {FORBIDDEN}").parse().expect("a plan"));
     memory.model.take("secrets", "default", "cache-ca");
@@ -239,22 +236,13 @@ async fn authority_whose_certificate_reaches_clients_late_signs_later() {
     assert!(secret(&memory, "cache-ca").is_some() && object(&memory)["status"].to_string().contains("Forbidden"));
 
     memory.no_plan();
-    memory.pass(3 * MINUTE).await;
-    let announced = data(&memory, "cache-tls");
-    assert_ne!(announced["ca.crt"], first["ca.crt"]);
-    assert_eq!((&announced["tls.crt"], generation(&memory)), (&first["tls.crt"], at_first));
-    memory.pass(6 * MINUTE).await;
-    assert_ne!(data(&memory, "cache-tls")["tls.crt"], first["tls.crt"]);
-    assert_eq!(generation(&memory), at_first.map(|it| it + 1));
+    assert_signs_later(&mut memory, &first, at_first).await;
 }
 
 /// An earlier version has not noted the time either.
 #[tokio::test(start_paused = true)]
 async fn authority_waits_again_if_the_note_about_clients_is_lost() {
-    let mut memory = InMemory::new(&MemcachedOperator, &[]);
-    apply(&memory, json!({"size": 3, "tls": {"generate": true}})).await;
-    memory.start();
-    memory.until_quiet().await;
+    let mut memory = with_certificate().await;
     let first = data(&memory, "cache-tls");
     memory.model.take("secrets", "default", "cache-ca");
     memory.pass(3 * MINUTE).await;
