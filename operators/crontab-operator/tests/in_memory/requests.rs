@@ -54,16 +54,23 @@ async fn refused_deletion_of_the_job_to_replace_is_reported_in_the_status() {
 
 const FORBIDDEN: &str = r#"before delete jobs.batch -> answer 403 body="{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"u cannot delete jobs in API group batch\",\"code\":403}""#;
 
-/// The history is not worth a request a minute, and runs do not wait for it.
-#[tokio::test(start_paused = true)]
-async fn forbidden_deletion_of_old_jobs_backs_off_and_delays_no_run() {
+/// A CronTab whose run of 11:00 has ended, at 11:30. It keeps no ended Job, and the API server refuses each deletion.
+async fn with_a_job_that_may_not_be_deleted() -> InMemory {
     let spec = json!({"cronSpec": "0 * * * *", "successfulJobsHistoryLimit": 0});
     let mut memory = begun("2026-11-20T10:59:30Z", &spec).await;
     memory.start();
     until(&mut memory, "2026-11-20T11:01:00Z").await;
-    memory.plan(&FORBIDDEN.parse().expect("a plan"));
+    let faults = memory.plan(&FORBIDDEN.parse().expect("a plan"));
     finish(&memory).await;
     until(&mut memory, "2026-11-20T11:30:00Z").await;
+    assert!(faults.unused().is_empty(), "a deletion was refused");
+    memory
+}
+
+/// The history is not worth a request a minute, and runs do not wait for it.
+#[tokio::test(start_paused = true)]
+async fn forbidden_deletion_of_old_jobs_backs_off_and_delays_no_run() {
+    let mut memory = with_a_job_that_may_not_be_deleted().await;
     assert!(events(&memory, "FailedDelete") > 0);
     let before = asked(&memory, "delete");
     until(&mut memory, "2026-11-20T11:58:00Z").await;
@@ -77,14 +84,7 @@ async fn forbidden_deletion_of_old_jobs_backs_off_and_delays_no_run() {
 /// event.
 #[tokio::test(start_paused = true)]
 async fn refused_deletion_of_old_jobs_stays_in_the_status_until_it_succeeds() {
-    let spec = json!({"cronSpec": "0 * * * *", "successfulJobsHistoryLimit": 0});
-    let mut memory = begun("2026-11-20T10:59:30Z", &spec).await;
-    memory.start();
-    until(&mut memory, "2026-11-20T11:01:00Z").await;
-    let faults = memory.plan(&FORBIDDEN.parse().expect("a plan"));
-    finish(&memory).await;
-    until(&mut memory, "2026-11-20T11:30:00Z").await;
-    assert!(faults.unused().is_empty(), "a deletion was refused");
+    let mut memory = with_a_job_that_may_not_be_deleted().await;
     assert_eq!(problem(&memory).as_deref(), Some("Forbidden"), "{}", status(&memory));
     let since = |memory: &InMemory| {
         let status = status(memory);
