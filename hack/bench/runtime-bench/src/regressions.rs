@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
 use cluster::{Cluster, Nodes};
 use serde::Deserialize;
 
@@ -27,8 +28,10 @@ pub(crate) struct Args {
     /// count-allocations`.
     #[arg(default_value = "target/release/examples/count-allocations")]
     program: PathBuf,
-    /// The kinds of the objects, separated by commas. Each is measured on its own, and compared with its own last measurement.
-    #[arg(long = "kind", value_name = "KIND", value_enum, value_delimiter = ',', default_value = "memcached")]
+    /// The kinds of the objects, separated by commas; all of them if the flag is absent. Each is measured on its own, and compared
+    /// with its own last measurement.
+    #[arg(long = "kind", value_name = "KIND", value_enum, value_delimiter = ',', hide_default_value = true,
+          default_values_t = Kind::value_variants().to_vec())]
     kinds: Vec<Kind>,
     /// Number of objects.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(50..=10_000))]
@@ -245,8 +248,23 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
     use crate::history::sample;
+
+    #[derive(Parser)]
+    struct Regressions {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn all_kinds_are_measured_unless_some_are_named() {
+        let kinds = |flags: &[&str]| Regressions::parse_from([&["regressions"][..], flags].concat()).args.kinds;
+        assert_eq!(kinds(&[]), Kind::value_variants());
+        assert_eq!(kinds(&["--kind", "crontab,foo"]), [Kind::Crontab, Kind::Foo]);
+    }
 
     /// A measurement in which each figure is 200, but for one.
     fn record(changed: &str, value: f64) -> Record {
