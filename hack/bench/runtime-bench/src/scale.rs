@@ -35,9 +35,12 @@ pub(crate) struct Args {
     /// The program to measure.
     #[arg(default_value = BUILT)]
     program: PathBuf,
-    /// Afterwards, measure this program at the same steps, on a cluster of its own: the peer on controller-runtime.
+    /// Afterwards, measure this program at the same steps, on a cluster of its own: a peer, such as that on controller-runtime.
     #[arg(long, value_name = "PROGRAM")]
     peer: Option<PathBuf>,
+    /// The name of the peer in the history and in the plot.
+    #[arg(long, value_name = "NAME", default_value = "controller-runtime")]
+    peer_name: String,
     /// Number of Memcacheds.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(20..=1_000_000))]
     objects: u32,
@@ -74,7 +77,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.plot {
         return draw(&args.history);
     }
-    let programs = [(OURS, &args.program)].into_iter().chain(args.peer.iter().map(|it| ("controller-runtime", it)));
+    let peer = args.peer.iter().map(|program| (args.peer_name.as_str(), program));
+    let programs = [(OURS, &args.program)].into_iter().chain(peer);
     for (subject, program) in programs {
         eprintln!("{subject}: {}", program.display());
         let cluster = Arc::new(Cluster::fresh(Nodes::None)?);
@@ -258,7 +262,7 @@ impl Bench<'_> {
         tokio::task::spawn_blocking(move || cluster.compact()).await??;
         self.figure("API server restart", "s", begun.elapsed().as_secs_f64(), "until it is ready again");
         if let Some(status) = operator.ended()? {
-            // A program on controller-runtime ends if it cannot renew its lease, and the kubelet starts it again.
+            // A peer ends if it cannot renew its lease, and the kubelet starts it again.
             ensure!(!self.is_ours, "the program ended: {status}");
             eprintln!("the program ended while the API server restarted ({status}), so there is no relist to measure");
             *operator = self.start()?;
