@@ -14,6 +14,7 @@ mod demo;
 mod disk;
 mod fuzz;
 mod generate;
+mod glob;
 mod image;
 mod mutants;
 mod new_operator;

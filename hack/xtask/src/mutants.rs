@@ -4,13 +4,14 @@
 //! `.cargo/mutants.toml` selects the code, and excludes the mutants that no test can detect. `hack/mutants.txt` stores the result
 //! of each mutant. Each run also writes its own results to a file, so that those of several machines or nights can be merged.
 
+mod choice;
 mod fates;
+mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
@@ -19,8 +20,10 @@ use serde::Deserialize;
 use crate::cargo_tools::{self, MUTANTS};
 use crate::checkout_copy::CheckoutCopy;
 use crate::report::Outcome;
-use crate::{sample, workspace};
+use crate::workspace;
+use choice::{Shard, choose};
 use fates::{Fate, Fates, Part, file, table};
+use names::{Mutant, Names};
 
 /// The file with the last result of each mutant.
 const KEPT: &str = "hack/mutants.txt";
@@ -42,8 +45,6 @@ const IN_MEMORY: [&str; 10] = [
 ];
 /// The time-out of the in-memory tests of all packages. A mutant that runs into it counts as killed, so it is long.
 const LIMIT: Duration = Duration::from_mins(10);
-/// A sample is one of this many shards.
-const SAMPLES: u64 = 150;
 /// How often a run stores its results.
 const PAUSE: Duration = Duration::from_secs(10);
 /// The nights after which the nightly runs have tried every mutant: each runs one of this many shards.
@@ -56,34 +57,35 @@ pub(crate) struct Args {
     /// Try only mutants of these packages
     #[arg(long, value_name = "NAME")]
     package: Vec<String>,
+    /// Try only mutants in files that match this pattern, such as 'shared/cache/src/store/**'
+    #[arg(long, value_name = "GLOB")]
+    file: Vec<String>,
     /// Try only mutants that survived the last time
     #[arg(long)]
     survivors: bool,
-    /// Which part of the mutants to try, 0/N to N-1/N [default: a random one of 150; all with --package or --survivors]
+    /// Which part of the mutants to try, 0/N to N-1/N [default: a random one of 150; all with --package, --file or --survivors]
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
     /// The number that selects the random part; an earlier run has printed it [default: a fresh one]
-    #[arg(long, value_name = "N", conflicts_with_all = ["package", "survivors", "shard"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["package", "file", "survivors", "shard"])]
     seed: Option<u64>,
     /// Use only the tests of each mutant's own package, which is faster; --survivors then tries the rest
     #[arg(long)]
     own: bool,
     /// Try no mutant; print the stored results
-    #[arg(long, conflicts_with_all = ["package", "survivors", "shard", "seed", "own"])]
+    #[arg(long, conflicts_with_all = ["package", "file", "survivors", "shard", "seed", "own"])]
     known: bool,
     /// Try no mutant; add the results of other runs to hack/mutants.txt: their files target/mutated/tried.txt, the oldest first
-    #[arg(long, value_name = "FILE", value_delimiter = ',', conflicts_with_all = ["package", "survivors", "shard", "seed", "own", "known"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_delimiter = ',',
+        conflicts_with_all = ["package", "file", "survivors", "shard", "seed", "own", "known"],
+    )]
     merge: Vec<PathBuf>,
     /// Store the results in hack/mutants.txt
     #[arg(long)]
     keep: bool,
-}
-
-/// Every `of`-th mutant, from position `number` on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shard {
-    number: usize,
-    of: usize,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -97,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         if output.exists() {
             fs::remove_file(&output)?; // if this run breaks off, the results of an earlier one must not count as its results
         }
-        let chosen = choose(args, &all, |mutant| known.get(names.stable(mutant)) == Some(Fate::Survived));
+        let chosen = choose(args, &all, |mutant| known.get(names.stable(mutant)) == Some(Fate::Survived))?;
         let tried = attempt(&all, &names, chosen, args.own, &output)?;
         fs::write(&output, tried.to_string()).with_context(|| format!("could not write {TRIED}"))?;
         lost = report(&tried, &known, &names);
@@ -157,27 +159,6 @@ fn list() -> Result<Vec<Mutant>> {
         bail!("cargo-mutants could not list the mutants: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-/// Returns the mutants that the arguments select.
-fn choose<'a>(args: &Args, all: &'a [Mutant], has_survived: impl Fn(&Mutant) -> bool) -> Vec<&'a Mutant> {
-    let is_asked_for = |mutant: &&Mutant| {
-        (args.package.is_empty() || args.package.contains(&mutant.package)) && (!args.survivors || has_survived(mutant))
-    };
-    let is_sample = args.package.is_empty() && !args.survivors;
-    let shard = match args.shard {
-        Some(shard) => {
-            eprintln!("--shard {}/{} tries the same mutants again", shard.number, shard.of);
-            shard
-        }
-        None if is_sample => {
-            let seed = args.seed.unwrap_or_else(sample::fresh_seed);
-            eprintln!("--seed {seed} tries the same mutants again");
-            Shard::of(seed, SAMPLES)
-        }
-        None => Shard { number: 0, of: 1 },
-    };
-    all.iter().filter(is_asked_for).skip(shard.number).step_by(shard.of).collect()
 }
 
 /// Tries mutants against the unit tests of their package. Tries survivors against the in-memory tests of their package, and those
@@ -298,33 +279,6 @@ fn with_tests_in_memory() -> Result<BTreeMap<String, Vec<String>>> {
     Ok(metadata.packages.into_iter().map(tests).filter(|(_, tests)| !tests.is_empty()).collect())
 }
 
-impl Shard {
-    /// The shard that this number selects, of `of` shards. Numbers that follow each other select each shard once.
-    fn of(number: u64, of: u64) -> Self {
-        let small = |number: u64| usize::try_from(number).unwrap_or_default();
-        Self { number: small(number % of), of: small(of) }
-    }
-}
-
-impl FromStr for Shard {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (number, of) =
-            text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?))).unwrap_or((0, 0));
-        if number < of { Ok(Self { number, of }) } else { Err("expected K/N with K below N") }
-    }
-}
-
-/// A mutant, as cargo-mutants prints it.
-#[derive(Debug, Deserialize)]
-struct Mutant {
-    /// Contains the line and the column.
-    name: String,
-    file: String,
-    package: String,
-}
-
 #[derive(Debug, Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -342,78 +296,13 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// Stable names of mutants, which do not change when lines move.
-#[derive(Debug)]
-struct Names {
-    /// By the names of cargo-mutants, which have line and column.
-    stable: BTreeMap<String, String>,
-    /// The packages, by file.
-    packages: BTreeMap<String, String>,
-}
-
-impl Names {
-    /// Names all mutants, in their order. A number distinguishes mutants with the same name.
-    fn of(all: &[Mutant]) -> Self {
-        let mut counts = BTreeMap::<String, usize>::new();
-        let mut stable = |mutant: &Mutant| {
-            let what = mutant.name.splitn(4, ':').last().unwrap_or_default().trim();
-            let name = format!("{}: {what}", mutant.file);
-            let count = counts.entry(name.clone()).or_default();
-            *count += 1;
-            if *count == 1 { name } else { format!("{name}, number {count}") }
-        };
-        Self {
-            stable: all.iter().map(|mutant| (mutant.name.clone(), stable(mutant))).collect(),
-            packages: all.iter().map(|mutant| (mutant.file.clone(), mutant.package.clone())).collect(),
-        }
-    }
-
-    fn stable(&self, mutant: &Mutant) -> &str {
-        &self.stable[&mutant.name]
-    }
-
-    fn contains(&self, name: &str) -> bool {
-        self.stable.values().any(|known| known == name)
-    }
-
-    fn count(&self) -> usize {
-        self.stable.len()
-    }
-
-    /// The package of the mutant with this stable name.
-    fn package(&self, name: &str) -> &str {
-        self.packages.get(file(name)).map_or("", String::as_str)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn mutant(name: &str) -> Mutant {
-        let file = name.split(':').next().unwrap_or_default().to_owned();
-        Mutant { name: name.to_owned(), package: file.clone(), file }
-    }
-
-    #[test]
-    fn mutant_names_ignore_line_numbers() {
-        let moved = Names::of(&[
-            mutant("a.rs:3:2: replace a::b -> c"),
-            mutant("a.rs:8:9: replace a::b -> c"),
-            mutant("b.rs:1:1: drop"),
-        ]);
-        assert!(moved.stable.values().eq([
-            "a.rs: replace a::b -> c",
-            "a.rs: replace a::b -> c, number 2",
-            "b.rs: drop"
-        ]));
-        assert!(moved.contains("b.rs: drop") && !moved.contains("b.rs:1:1: drop"));
-    }
-
     #[test]
     fn run_that_breaks_off_has_stored_what_no_later_test_changes() {
-        let names =
-            Names::of(&[mutant("a.rs:1:1: x"), mutant("a.rs:2:1: y"), mutant("b.rs:1:1: x"), mutant("b.rs:2:1: y")]);
+        let names = Names::of(&["a.rs:1:1: x", "a.rs:2:1: y", "b.rs:1:1: x", "b.rs:2:1: y"].map(Mutant::named));
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("tried.txt");
         let known: Fates = "killed  a.rs: x\nsurvived  a.rs: y\nsurvived  b.rs: x\n".parse().unwrap();
@@ -430,44 +319,6 @@ mod tests {
             "killed  a.rs: x\nkilled  a.rs: y\n",
             "outcomes that are being written wait for the next time"
         );
-    }
-
-    #[test]
-    fn every_mutant_is_tried_within_the_nights_of_a_month() {
-        let all: Vec<Mutant> = (0..1_000).map(|number| mutant(&format!("a.rs:{number}:1: x"))).collect();
-        let of_night = |night: u64| {
-            let args = Args { shard: Some(Shard::of(20_000 + night, NIGHTS)), ..Args::default() };
-            choose(&args, &all, |_| false).into_iter().map(|mutant| mutant.name.clone()).collect::<Vec<_>>()
-        };
-        let tried: Vec<String> = (0..NIGHTS).flat_map(of_night).collect();
-        assert_eq!((tried.len(), tried.iter().collect::<BTreeSet<_>>().len()), (1_000, 1_000), "each one once");
-    }
-
-    #[test]
-    fn seed_repeats_a_sample() {
-        let all: Vec<Mutant> = (0..1_000).map(|number| mutant(&format!("a.rs:{number}:1: x"))).collect();
-        let of_seed = |seed: u64| {
-            let args = Args { seed: Some(seed), ..Args::default() };
-            choose(&args, &all, |_| false).into_iter().map(|mutant| mutant.name.clone()).collect::<Vec<_>>()
-        };
-        assert_eq!(of_seed(7), of_seed(7));
-        assert_ne!(of_seed(7), of_seed(8));
-        assert!((6..=7).contains(&of_seed(7).len()), "a 150th");
-    }
-
-    #[test]
-    fn mutants_are_chosen_by_shard_package_and_survival() {
-        let all: Vec<Mutant> = ["a.rs:1:1: x", "a.rs:2:1: y", "b.rs:1:1: x", "b.rs:2:1: y"].map(mutant).into();
-        let chosen = |args: &Args| -> Vec<&str> {
-            choose(args, &all, |mutant| mutant.name.ends_with('y')).iter().map(|mutant| &*mutant.name).collect()
-        };
-        let shard = |text: &str| Some(text.parse().unwrap());
-        let default = Args::default;
-        assert_eq!(chosen(&Args { shard: shard("1/2"), ..default() }), ["a.rs:2:1: y", "b.rs:2:1: y"]);
-        assert_eq!(chosen(&Args { package: vec!["b.rs".to_owned()], ..default() }), ["b.rs:1:1: x", "b.rs:2:1: y"]);
-        assert_eq!(chosen(&Args { survivors: true, ..default() }), ["a.rs:2:1: y", "b.rs:2:1: y"]);
-        assert!(chosen(&default()).len() <= 1);
-        assert!("2/2".parse::<Shard>().is_err() && "x".parse::<Shard>().is_err());
     }
 
     #[test]
