@@ -16,7 +16,7 @@ mod memcached;
 use std::time::Duration;
 
 use fastrand::Rng;
-use simulation::{Act, Campaign, Plan, Subject};
+use simulation::{Act, Campaign, Plan, Subject, is_repeatable_in_other_processes};
 
 use crate::{crontab::CronTab, flightticket::FlightTicket, foo::Foo, helloapp::HelloApp, memcached::Memcached};
 
@@ -64,4 +64,11 @@ fn each_reconcile_of_each_operator_in_each_process_has_a_cause() {
 #[test]
 fn the_same_seed_gives_the_same_trace_of_several_operators() {
     Plan::of_some(fastrand::u64(..1_000_000), ALL).is_repeatable(ALL);
+}
+
+/// Finds any dependency on addresses, hash seeds and the environment, which differ from process to process.
+#[test]
+fn the_same_seed_gives_the_same_trace_of_several_operators_in_other_processes() {
+    let test = "the_same_seed_gives_the_same_trace_of_several_operators_in_other_processes";
+    is_repeatable_in_other_processes(ALL, test);
 }

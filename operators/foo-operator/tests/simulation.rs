@@ -6,7 +6,7 @@ mod subject;
 use std::{path::Path, time::Duration};
 
 use fastrand::Rng;
-use simulation::{Act, Campaign, Line, Plan, Played, Subject, Watched, replay};
+use simulation::{Act, Campaign, Line, Plan, Played, Subject, Watched, is_repeatable_in_other_processes, replay};
 
 use crate::subject::Foo;
 
@@ -135,4 +135,11 @@ fn acts_that_change_nothing_do_not_count() {
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&Foo);
+}
+
+/// Finds any dependency on addresses, hash seeds and the environment, which differ from process to process.
+#[test]
+fn the_same_seed_gives_the_same_trace_in_other_processes() {
+    let test = "the_same_seed_gives_the_same_trace_in_other_processes";
+    is_repeatable_in_other_processes(&Foo, test);
 }

@@ -6,7 +6,7 @@ mod subject;
 use std::{path::Path, time::Duration};
 
 use fastrand::Rng;
-use simulation::{Act, Campaign, Plan, Subject, replay};
+use simulation::{Act, Campaign, Plan, Subject, is_repeatable_in_other_processes, replay};
 
 use crate::subject::HelloApp;
 
@@ -46,4 +46,11 @@ fn release_that_does_not_start_is_rolled_back() {
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&HelloApp);
+}
+
+/// Finds any dependency on addresses, hash seeds and the environment, which differ from process to process.
+#[test]
+fn the_same_seed_gives_the_same_trace_in_other_processes() {
+    let test = "the_same_seed_gives_the_same_trace_in_other_processes";
+    is_repeatable_in_other_processes(&HelloApp, test);
 }

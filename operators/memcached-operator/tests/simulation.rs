@@ -8,7 +8,7 @@ mod subject;
 use std::{path::Path, time::Duration};
 
 use fastrand::Rng;
-use simulation::{Act, Campaign, Plan, Subject, replay};
+use simulation::{Act, Campaign, Plan, Subject, is_repeatable_in_other_processes, replay};
 
 use crate::subject::Memcached;
 
@@ -50,4 +50,11 @@ fn rollout_that_makes_no_progress_is_reported_once() {
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     Plan::of(fastrand::u64(..1_000_000)).is_repeatable(&Memcached);
+}
+
+/// Finds any dependency on addresses, hash seeds and the environment, which differ from process to process.
+#[test]
+fn the_same_seed_gives_the_same_trace_in_other_processes() {
+    let test = "the_same_seed_gives_the_same_trace_in_other_processes";
+    is_repeatable_in_other_processes(&Memcached, test);
 }
