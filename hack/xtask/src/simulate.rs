@@ -46,21 +46,29 @@ pub(crate) struct Args {
     every_cell: bool,
 }
 
-/// Plays fresh worlds for `minutes` for each operator, and prints how often each disturbance had an effect. A disturbance without
-/// any effect is a failure, because it no longer tests anything. Then plays worlds of several operators in one process, and of each
-/// example operator, for as long; there, a disturbance may have no effect.
+/// Plays fresh worlds for `minutes` for each operator, then as long those of several operators in one process, and those of each
+/// example operator. Prints how often each disturbance had an effect. A disturbance without any effect is a failure, because it no
+/// longer tests anything.
 pub(crate) fn play_for(minutes: u64) -> Result<Outcome> {
-    let args = |every_cell| Args { minutes: Some(minutes), every_cell, ..Args::default() };
     let mut succeeded = true;
-    for name in choices()? {
-        let (package, test) = test_of(&name);
-        succeeded &= play(&package, test, &args(name != TOGETHER))?;
+    for (package, test) in tests_of_a_night()? {
+        succeeded &= play(&package, test, &args_of_a_night(minutes))?;
     }
-    succeeded &= play(EXAMPLES, TESTS_OF_SEVERAL, &args(false))?;
     if !succeeded {
         bail!("a world did not end as specified, or a disturbance never had an effect; see above");
     }
     Ok(Outcome::Passed)
+}
+
+/// The packages whose worlds are played at night, each with the names of its tests.
+fn tests_of_a_night() -> Result<Vec<(String, &'static str)>> {
+    let mut tests: Vec<_> = choices()?.iter().map(|name| test_of(name)).collect();
+    tests.push((EXAMPLES.to_owned(), TESTS_OF_SEVERAL));
+    Ok(tests)
+}
+
+fn args_of_a_night(minutes: u64) -> Args {
+    Args { minutes: Some(minutes), every_cell: true, ..Args::default() }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -145,8 +153,11 @@ mod tests {
     }
 
     fn told(flags: &[&str]) -> Vec<String> {
-        let args = Simulate::parse_from(std::iter::once(&"simulate").chain(flags)).args;
-        environment(&args).into_iter().map(|(variable, value)| format!("{variable}={value}")).collect()
+        variables(&Simulate::parse_from(std::iter::once(&"simulate").chain(flags)).args)
+    }
+
+    fn variables(args: &Args) -> Vec<String> {
+        environment(args).into_iter().map(|(variable, value)| format!("{variable}={value}")).collect()
     }
 
     #[test]
@@ -167,6 +178,16 @@ mod tests {
             let tests = files.iter().find(|file| file.path == path).expect("the tests of the package");
             assert!(tests.text.contains(&format!("fn {TESTS_OF_SEVERAL}")), "{path}");
         }
+    }
+
+    #[test]
+    fn every_disturbance_must_have_an_effect_in_all_worlds_of_a_night() {
+        let tests = tests_of_a_night().expect("a list");
+        for package in ["memcached-operator", TOGETHER, EXAMPLES] {
+            assert!(tests.iter().any(|(other, _)| other == package), "{package}");
+        }
+        let expected = ["SIMULATE_SECONDS=240", "SIMULATE_EVERY_CELL=yes"].map(str::to_owned);
+        assert_eq!(variables(&args_of_a_night(4)), expected);
     }
 
     #[test]
