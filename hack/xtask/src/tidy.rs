@@ -5,6 +5,7 @@ mod documents;
 mod manifests;
 mod mutants;
 mod published;
+mod reliability;
 pub(crate) mod rust;
 mod shapes;
 mod text;
@@ -64,6 +65,7 @@ const CHECKS: &[Check] = &[
     Check { rule: "the licence is present", find: documents::licence },
     Check { rule: "links lead to existing files", find: documents::links },
     Check { rule: "documents name code that exists", find: documents::names_of_code },
+    Check { rule: "the tests of each fault exist", find: reliability::named_tests_exist },
     Check { rule: "operators show what the book says", find: shapes::operators_show_what_the_book_says },
     Check { rule: "operators use all of the runtime", find: shapes::operators_use_all_of_the_runtime },
 ];

@@ -73,7 +73,7 @@ fn is_path(code: &str) -> bool {
 }
 
 /// Whether this is probably the name of a test, which is a sentence, and not the name of a metric, which code may compute.
-fn is_name_of_test(code: &str) -> bool {
+pub(super) fn is_name_of_test(code: &str) -> bool {
     let is_metric = ["_seconds", "_total"].iter().any(|unit| code.ends_with(unit));
     code.matches('_').count() >= 3 && !is_metric && !code.chars().any(|c| c.is_uppercase() || c == '-')
 }
