@@ -62,6 +62,7 @@ const CHECKS: &[Check] = &[
     Check { rule: "no notes about work to do later", find: text::nothing_for_later },
     Check { rule: "every pattern for mutants matches a file", find: mutants::patterns_match_files },
     Check { rule: "mutants are made of all parts of a module", find: mutants::folders_of_modules_are_selected },
+    Check { rule: "excluded mutants have a reason", find: mutants::exclusions_have_reasons },
     Check { rule: "the licence is present", find: documents::licence },
     Check { rule: "links lead to existing files", find: documents::links },
     Check { rule: "documents name code that exists", find: documents::names_of_code },

@@ -38,6 +38,31 @@ pub(super) fn folders_of_modules_are_selected(files: &[File]) -> Vec<Finding> {
     findings
 }
 
+/// A pattern without a reason could hide a mutant that a test should kill.
+pub(super) fn exclusions_have_reasons(files: &[File]) -> Vec<Finding> {
+    const QUOTES: [char; 2] = ['"', '\''];
+    let mut findings = Vec::new();
+    for selection in files.iter().filter(|file| file.path == SELECTION) {
+        let (mut is_inside, mut has_reason) = (false, false);
+        for (number, line) in (1..).zip(selection.text.lines().map(str::trim)) {
+            let (is_pattern, is_comment) = (is_inside && line.starts_with(QUOTES), line.starts_with('#'));
+            let list = line.split_once(" = [").filter(|_| !is_pattern && !is_comment);
+            if let Some((key, _)) = list {
+                is_inside = key.starts_with("exclude_");
+            }
+            let is_in_one_line = is_inside && list.is_some_and(|(_, patterns)| patterns.contains(QUOTES));
+            if is_in_one_line || (is_pattern && !has_reason) {
+                let advice =
+                    "write the reason of each pattern in a comment above it, and each pattern in a line of its own";
+                findings.push(Finding::in_line(selection, number, advice));
+            }
+            has_reason = is_comment;
+            is_inside &= is_pattern || is_comment || !line.ends_with(']');
+        }
+    }
+    findings
+}
+
 /// The patterns in the list of this name, with their lines.
 fn patterns<'a>(selection: &'a File, list: &str) -> Vec<(usize, &'a str)> {
     let mut found = Vec::new();
@@ -82,6 +107,14 @@ exclude_re = [
             ("operators/flightticket-operator/src/deep/course.rs", ""),
         ];
         assert_eq!(found(patterns_match_files, &files), [".cargo/mutants.toml:5"]);
+    }
+
+    #[test]
+    fn excluded_pattern_without_a_reason_is_found() {
+        let text = "# Why.\nexamine_globs = [\n    \"a.rs\",\n]\nexclude_globs = [\"b.rs\"]\nexclude_re = [\n    # Why [x]\n    \
+                    'replace = [x]'\n    ,\n    # Why,\n    # in two lines.\n    'b',\n    'c',\n]\ntest_tool = \"cargo\"\n";
+        let expected = [5, 13].map(|line| format!("{SELECTION}:{line}"));
+        assert_eq!(found(exclusions_have_reasons, &[(SELECTION, text)]), expected);
     }
 
     #[test]
