@@ -206,6 +206,22 @@ mod tests {
     }
 
     #[test]
+    fn topology_names_the_commands_that_change_it_without_two_leaders() {
+        let keys = keys().expect("keys");
+        let topology = keys.iter().find(|key| key.path == ["topology"]).expect("a key");
+        let warning = "lets old and new leaders overlap: use the three commands in README.md, \"Changing `topology`\".";
+        assert!(topology.description().ends_with(warning), "{}", topology.description());
+        let readme = std::fs::read_to_string(crate::folder().join("README.md")).expect("a file");
+        let (_, steps) = readme.split_once("- **Changing `topology`**").expect("the steps");
+        let steps = steps.split("\n- **").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        for command in
+            ["`helm upgrade … --reuse-values --set replicas=0`", "`kubectl wait pods ", "topology=separate,replicas=1`"]
+        {
+            assert!(steps.contains(command), "no {command}: {steps}");
+        }
+    }
+
+    #[test]
     fn an_empty_value_is_visible_among_the_allowed_ones() {
         let text = values_yaml().expect("text");
         assert!(text.contains("# One of \"\", SingleStack, PreferDualStack, RequireDualStack."), "{text}");

@@ -26,7 +26,7 @@ pub struct Values {
     /// Settings of each operator. `enabled` switches everything that belongs to the operator: controller, CRDs, permissions, webhooks, alerts, dashboard panels, roles for users and notes.
     #[schemars(schema_with = "operators::schema")]
     operators: Map<String, Value>,
-    /// `combined` runs all operators in one Deployment. `separate` runs each operator in a Deployment of its own, with its own ServiceAccount, Lease, Services, certificate and monitor.
+    /// `combined` runs all operators in one Deployment. `separate` runs each operator in a Deployment of its own, with its own ServiceAccount, Lease, Services, certificate and monitor. A plain `helm upgrade` with another value lets old and new leaders overlap: use the three commands in README.md, "Changing `topology`".
     topology: Topology,
     /// Number of pods of each Deployment. One pod leads; the others are standbys with warm caches. With null, the chart leaves the number to an autoscaler or to `kubectl scale`.
     replicas: Option<u16>,
