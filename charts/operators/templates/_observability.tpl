@@ -16,12 +16,46 @@ replacements for these words.
 {{- end -}}
 
 {{/*
-An expression that has a value if the metrics of one of the Deployments are missing. A Deployment with one operator shows in the
-metrics of its controllers.
+Regular expressions of the names of the release's Deployments, which are those of their leases, and of the pods that it runs. A pod has
+the name of its Deployment and two words, of which a long name leaves one. Both take the root.
+*/}}
+{{- define "operators.leases" -}}
+{{- $components := list -}}
+{{- range include "operators.units" . | fromJsonArray }}{{ $components = append $components .component }}{{ end -}}
+{{ include "operators.fullname" . }}-({{ join "|" $components }})
+{{- end -}}
+
+{{- define "operators.podNames" -}}
+{{ include "operators.leases" . | trimSuffix ")" }}|booking-server)-[^-]+(-[^-]+)?
+{{- end -}}
+
+{{/*
+A selector with one series or more of each process of the release, and none of another program. No label of a scrape tells two
+releases in one namespace apart: with the annotations `prometheus.io/*`, all programs may have the same `job` and no `pod`. But each
+process names its lease, unless there is no election: then the namespace has to do. Takes the root.
+*/}}
+{{- define "operators.series" -}}
+{{- if .Values.leaderElection.enabled -}}
+leader_election_master_status{namespace={{ .Release.Namespace | quote }}, name=~{{ include "operators.leases" . | quote }}}
+{{- else -}}
+operator_build_info{namespace={{ .Release.Namespace | quote }}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+An expression that has a value if the metrics of one of the Deployments are missing. Without an election, a Deployment with one
+operator shows in the metrics of its controllers.
 */}}
 {{- define "operators.absent" -}}
 {{- $root := . -}}
-{{- if eq .Values.topology "combined" -}}
+{{- if .Values.leaderElection.enabled -}}
+{{- $missing := list -}}
+{{- range include "operators.units" . | fromJsonArray -}}
+{{- $series := printf "leader_election_master_status{namespace=%q, name=%q}" $root.Release.Namespace .name -}}
+{{- $missing = append $missing (printf "absent(%s)" $series) -}}
+{{- end -}}
+{{- join " or " $missing -}}
+{{- else if eq .Values.topology "combined" -}}
 absent(operator_build_info{namespace="{{ .Release.Namespace }}"})
 {{- else -}}
 {{- $missing := list -}}
@@ -44,7 +78,8 @@ absent(operator_build_info{namespace="{{ .Release.Namespace }}"})
     "CERTIFICATE" (mulf 86400.0 $values.certificateDays | toString)
     "FULLNAME" (include "operators.fullname" .)
     "NAMESPACE" .Release.Namespace
-    "OURS" (printf "on (cluster, job, instance) operator_build_info{namespace=%q}" .Release.Namespace)
+    "OURS" (printf "on (cluster, job, instance) %s" (include "operators.series" .))
+    "PODS" (include "operators.podNames" .)
 -}}
 {{- $runbooks := $root.Files.Get "files/runbooks.md" -}}
 {{- range $placeholder, $meaning := dict "<namespace>" .Release.Namespace "<release>" (include "operators.fullname" .) -}}

@@ -23,6 +23,9 @@ const OF_ALL_NAMESPACES: &str = "FlightTicketProviderUnavailable";
 /// The labels that Prometheus gives to the series of a pod of the release.
 const OURS: &str = r#"job="operators-controller-manager-metrics", instance="10.0.0.1:8443""#;
 
+/// What tells the release apart from others: the labels that name its lease.
+const LEASE: &str = r#"namespace="operators-system", name="operators-controller-manager""#;
+
 /// Renders the alerts and the dashboard of all operators, with these values in addition.
 fn observed(values: &Value) -> Rendered {
     let enabled = json!({"enabled": true});
@@ -110,29 +113,37 @@ fn every_alert_fires_once_and_is_silent_where_all_is_well() {
     promtool_accepts(&rule(&rendered)["spec"], &tests);
 }
 
-/// The tests in which alerts fire, with their series given to another program and to another release. `expected` returns what a
-/// test, by its name, has to find.
+/// The series as another target has it, of a release with this prefix of its names in this namespace.
+fn of_another(series: &str, (target, namespace, release): (&str, &str, &str)) -> String {
+    let bare = series.replace(OURS, "TARGET").replace("\"operators-system\"", "NAMESPACE");
+    let renamed = bare.replace("\"operators-", &format!("\"{release}-"));
+    renamed.replace("TARGET", target).replace("NAMESPACE", &format!("{namespace:?}"))
+}
+
+/// The tests in which alerts fire, with their series given to another program and to other releases: one of the same name in another
+/// namespace, and one of another name in the same namespace. Prometheus scrapes the latter with the same `job`. `expected` returns
+/// what a test, by its name, has to find.
 fn tests_with_foreign_series(expected: impl Fn(&str) -> Value) -> Value {
     let mut tests = tests();
     let all = tests["tests"].as_array_mut().unwrap();
     all.retain(|test| FIRES.contains(&test["name"].as_str().unwrap()));
     assert_eq!(all.len(), FIRES.len());
-    let foreign = r#"job="kubelet", instance="10.0.0.9:10250""#;
-    let other = r#"job="other-operators-controller-manager-metrics", instance="10.0.0.8:8443""#;
+    let program = (r#"job="kubelet", instance="10.0.0.9:10250""#, "elsewhere", "kubelet");
+    let releases = [
+        (r#"job="other-operators-controller-manager-metrics", instance="10.0.0.8:8443""#, "elsewhere", "operators"),
+        (r#"job="operators-controller-manager-metrics", instance="10.0.0.7:8443""#, "operators-system", "operators-b"),
+    ];
     for test in all {
         let mut series = Vec::new();
         for entry in test["input_series"].as_array().unwrap() {
-            for labels in [foreign, other] {
-                let theirs =
-                    entry["series"].as_str().unwrap().replace(OURS, labels).replace("operators-system", "elsewhere");
-                if labels == other || !theirs.starts_with("operator_build_info") && !theirs.starts_with("kube_") {
-                    series.push(json!({"series": theirs, "values": entry["values"]}));
-                }
+            let ours = entry["series"].as_str().unwrap();
+            let is_of_releases = ours.starts_with("kube_") || ours.contains(LEASE);
+            for other in releases.into_iter().chain((!is_of_releases).then_some(program)) {
+                series.push(json!({"series": of_another(ours, other), "values": entry["values"]}));
             }
         }
-        series.push(json!({
-            "series": with_labels("operator_build_info{namespace=\"operators-system\"}", OURS), "values": "1x60",
-        }));
+        let lease = format!("leader_election_master_status{{{LEASE}}}");
+        series.push(json!({"series": with_labels(&lease, OURS), "values": "1x60"}));
         test["input_series"] = json!(series);
         test["promql_expr_test"] = json!([expected(test["name"].as_str().unwrap())]);
     }
@@ -158,7 +169,8 @@ fn only_its_guard_keeps_an_alert_silent_about_other_programs() {
         for rule in group["rules"].as_array_mut().unwrap() {
             let guarded = rule["expr"].as_str().unwrap().to_owned();
             let own = r#"namespace="operators-system""#;
-            let guard = format!(" and on (cluster, job, instance) operator_build_info{{{own}}}");
+            let lease = format!(r#"leader_election_master_status{{{own}, name=~"operators-(controller-manager)"}}"#);
+            let guard = format!(" and on (cluster, job, instance) {lease}");
             let without =
                 [&guard, &format!("{own}, "), own].iter().fold(guarded.clone(), |it, part| it.replace(*part, ""));
             assert_ne!(without, guarded, "{} does not name the release", rule["alert"]);
@@ -179,25 +191,49 @@ fn only_its_guard_keeps_an_alert_silent_about_other_programs() {
     promtool_accepts(&bare, &tests);
 }
 
+/// Without an election, the controllers of a Deployment tell of it, and only the namespace tells releases apart.
 #[test]
 fn absence_of_one_deployment_of_several_raises_an_alert() {
-    let rendered = observed(&json!({"topology": "separate"}));
-    let in_namespace = |namespace: &str, controller: &str| {
-        let labels = format!("namespace=\"{namespace}\", controller=\"{controller}\"");
-        json!({"series": format!("controller_runtime_max_concurrent_reconciles{{{labels}}}"), "values": "1x60"})
+    let lease = |namespace: &str, name: &str| {
+        format!("leader_election_master_status{{namespace=\"{namespace}\", name=\"{name}\"}}")
     };
-    let mut series =
-        ["crontab", "flightticket", "foo", "helloapp"].map(|it| in_namespace("operators-system", it)).to_vec();
-    series.push(in_namespace("elsewhere", "memcached")); // that of another release
-    let tests = json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [{
-        "interval": "1m",
-        "input_series": series,
-        "promql_expr_test": [{
-            "expr": "count by (alertname, controller) (ALERTS{alertstate=\"firing\"})", "eval_time": "59m",
-            "exp_samples": [{"labels": "{alertname=\"OperatorAbsent\", controller=\"memcached\"}", "value": 1}],
-        }],
-    }]});
-    promtool_accepts(&rule(&rendered)["spec"], &tests);
+    let controller = |namespace: &str, name: &str| {
+        let labels = format!("namespace=\"{namespace}\", controller=\"{name}\"");
+        format!("controller_runtime_max_concurrent_reconciles{{{labels}}}")
+    };
+    let others = ["crontab", "flightticket", "foo", "helloapp"];
+    let mut elected = others.map(|it| lease("operators-system", &format!("operators-{it}"))).to_vec();
+    elected.push(lease("elsewhere", "operators-memcached")); // these two are of other releases
+    elected.push(lease("operators-system", "operators-b-memcached"));
+    let mut alone = others.map(|it| controller("operators-system", it)).to_vec();
+    alone.push(controller("elsewhere", "memcached"));
+    for (election, series, missing) in
+        [(true, elected, "name=\"operators-memcached\""), (false, alone, "controller=\"memcached\"")]
+    {
+        let rendered = observed(&json!({"topology": "separate", "leaderElection": {"enabled": election}}));
+        let series: Vec<_> = series.iter().map(|series| json!({"series": series, "values": "1x60"})).collect();
+        let labels = format!("{{alertname=\"OperatorAbsent\", {missing}}}");
+        let tests = json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [{
+            "interval": "1m",
+            "input_series": series,
+            "promql_expr_test": [{
+                "expr": "count by (alertname, controller, name) (ALERTS{alertstate=\"firing\"})", "eval_time": "59m",
+                "exp_samples": [{"labels": labels, "value": 1}],
+            }],
+        }]});
+        promtool_accepts(&rule(&rendered)["spec"], &tests);
+    }
+}
+
+/// Without an election there is no lease that names the release.
+#[test]
+fn without_an_election_the_namespace_tells_releases_apart() {
+    let rendered = observed(&json!({"leaderElection": {"enabled": false}}));
+    let expression = alert(&rendered, "OperatorForbidden").unwrap()["expr"].as_str().unwrap();
+    let guard = r#"and on (cluster, job, instance) operator_build_info{namespace="operators-system"}"#;
+    assert!(expression.contains(guard), "{expression}");
+    let absent = r#"absent(operator_build_info{namespace="operators-system"})"#;
+    assert_eq!(alert(&rendered, ABSENCE).unwrap()["expr"], absent);
 }
 
 #[test]
