@@ -251,7 +251,28 @@ fn single_alerts_can_be_changed_and_switched_off() {
     assert_eq!((&other["for"], &other["labels"]), (&json!("5m"), &json!({"severity": "critical", "team": "platform"})));
     let expires = alert(&rendered, "OperatorWebhookCertificateExpires").unwrap();
     assert!(expires["expr"].as_str().unwrap().trim_end().ends_with("< 21600"), "{}", expires["expr"]);
-    assert_eq!(alerts(&rendered).len() + 1, alerts(&observed(&json!({}))).len());
+    let usual = observed(&json!({}));
+    let all: Vec<&str> = names(alerts(&usual)).into_iter().collect();
+    assert_eq!(alerts(&rendered).len() + 1, all.len());
+    // Of each two neighbours, one is off and the other one is changed; then the reverse.
+    for off in [0, 1] {
+        let own = |number: usize| {
+            if number % 2 == off {
+                return json!({"enabled": false});
+            }
+            json!({"for": format!("{number}h"), "labels": {"severity": format!("of {number}")}})
+        };
+        let values: Map<_, _> = all.iter().enumerate().map(|(n, name)| ((*name).to_owned(), own(n))).collect();
+        let rendered = observed(&json!({"prometheusRule": {"alerts": values}}));
+        for (number, name) in all.iter().enumerate() {
+            let found = alert(&rendered, name);
+            assert_eq!(found.is_none(), number % 2 == off, "{name}");
+            if let Some(rule) = found {
+                assert_eq!(rule["for"], format!("{number}h"), "{name}");
+                assert_eq!(rule["labels"]["severity"], format!("of {number}"), "{name}");
+            }
+        }
+    }
 }
 
 #[test]
