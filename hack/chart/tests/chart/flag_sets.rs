@@ -187,18 +187,21 @@ fn permissions_equal_declared_ones(set: &FlagSet, rendered: &Rendered) {
     for role in bound {
         assert!(role.contains("operators-"), "{role} is not a role of this chart");
     }
-    aggregated_roles_write_no_status(rendered);
+    aggregated_roles_write_no_status(set, rendered);
 }
 
-fn aggregated_roles_write_no_status(rendered: &Rendered) {
+fn aggregated_roles_write_no_status(set: &FlagSet, rendered: &Rendered) {
     let aggregated = rendered.of("ClusterRole").filter(|role| {
         let labels = role["metadata"]["labels"].as_object().unwrap();
         labels.keys().any(|label| label.contains("aggregate-to-"))
     });
+    let mut roles = 0;
     for role in aggregated {
         let rules = role["rules"].to_string();
         assert!(!rules.contains("/status") && !rules.contains("/finalizers"), "{rules}");
+        roles += 1;
     }
+    assert_eq!(roles, 3 * set.enabled.len(), "view, edit and admin of each operator");
 }
 
 /// The Deployments that run operators.
