@@ -191,6 +191,8 @@ impl World {
 pub(crate) struct Process {
     pub(crate) id: i32,
     pub(crate) program: String,
+    /// Its program and arguments, separated by spaces.
+    pub(crate) command: String,
     /// The number of the user.
     pub(crate) user: String,
 }
@@ -206,7 +208,8 @@ pub(crate) fn processes(pod: &Value) -> Vec<Process> {
         let is_in_pod = names.iter().any(|name| group.contains(name.as_str()));
         let user =
             text("status")?.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.to_owned();
-        is_in_pod.then_some(Process { id, program: text("comm")?.trim().to_owned(), user })
+        let (program, command) = (text("comm")?.trim().to_owned(), text("cmdline")?.replace('\0', " "));
+        is_in_pod.then_some(Process { id, program, command, user })
     });
     let of_runtime = ["pause", "runc", "containerd"];
     let processes: Vec<_> = of_pod.filter(|it| !of_runtime.iter().any(|name| it.program.starts_with(name))).collect();
