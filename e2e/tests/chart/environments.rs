@@ -80,13 +80,27 @@ fn every_container_runs_as_the_user_that_the_cluster_chooses() {
     world.tested();
 }
 
+/// Makes a ConfigMap with an authority, and returns the values of operators that trust it. They do not start if the file with the
+/// authorities is missing, because the address of the collector of traces begins with `https`. No collector answers there.
+fn trusted_authority(world: &World) -> &'static str {
+    let authority = rcgen::generate_simple_self_signed(["collector.example.com".to_owned()]).unwrap().cert.pem();
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "authorities", "namespace": MANAGER_NAMESPACE},
+        "data": {"root.pem": authority},
+    });
+    world.apply(&map.to_string());
+    "caBundle.configMapName=authorities,caBundle.key=root.pem,telemetry.otlpEndpoint=https://127.0.0.1:1"
+}
+
+/// Also the test of `caBundle`, which needs a pod, but no cluster of its own.
 #[test]
 fn release_works_in_the_network_of_the_nodes() {
     let Some(world) = World::drawn(4, installation::fresh_cluster) else { return };
     // The restricted standard forbids such pods.
     let privileged = "pod-security.kubernetes.io/enforce=privileged";
     world.kubectl(&["label", "--overwrite", "namespace", MANAGER_NAMESPACE, privileged]);
-    let on_nodes = ["--set", "webhooks.hostNetwork=true,metrics.proxy.kind=builtin"];
+    let trusted = trusted_authority(&world);
+    let on_nodes = ["--set", "webhooks.hostNetwork=true,metrics.proxy.kind=builtin", "--set", trusted];
     world.upgrade(&on_nodes);
     world.tested();
     // The replacement needs the same ports of the same node.
@@ -95,6 +109,8 @@ fn release_works_in_the_network_of_the_nodes() {
     let pod = &world.pods()[0];
     assert_eq!(pod["metadata"]["annotations"]["another"], "pod");
     assert_eq!(pod["status"]["podIP"], pod["status"]["hostIP"]);
+    let flags = pod["spec"]["containers"][0]["args"].as_array().unwrap();
+    assert!(flags.iter().any(|flag| flag == "--otlp-endpoint=https://127.0.0.1:1"), "nothing reads the authorities");
     world.tested();
 }
 
