@@ -12,6 +12,7 @@ use chart::helm::{Helm, succeeded};
 use flate2::read::GzDecoder;
 use images::reference::Repository;
 use images::{Digest, Layer, image};
+use semver::Version;
 use serde_json::Value;
 
 use crate::{Plan, Ready, git, hub};
@@ -38,6 +39,7 @@ pub fn package(helm: &Helm, plan: &Plan, ready: &Ready, index: &Digest) -> Resul
     tar::Archive::new(committed.as_slice()).unpack(folder.path()).context("could not unpack the chart")?;
     let source = folder.path().join(CHART);
     name_image(&source, &plan.image(), &Selector::Digest(index))?;
+    link_runbooks(&source, env!("CARGO_PKG_REPOSITORY"), &plan.version)?;
     let description = source.join("Chart.yaml");
     let chart = fs::read_to_string(&description).context("the chart has no Chart.yaml")?;
     fs::write(&description, hub::annotated(&chart, plan, &ready.notes, index)?)?;
@@ -95,6 +97,28 @@ pub fn name_image(chart: &Path, image: &Repository, selector: &Selector<'_>) -> 
     Ok(())
 }
 
+/// Makes the alerts of the chart in this folder link to the runbooks of this version at the public address of the project. Without
+/// such an address, alerts keep their runbooks as text. [`name_image`] comes first: it makes JSON of the defaults.
+fn link_runbooks(chart: &Path, address: &str, version: &Version) -> Result<()> {
+    if address.is_empty() {
+        return Ok(());
+    }
+    let link = format!("{}/blob/v{version}/docs/runbooks.md#", address.trim_end_matches('/'));
+    let row = |link: &str| format!("| `prometheusRule.runbookUrl` | `\"{link}\"` |");
+    let line = |link: &str| format!("\n  runbookUrl: \"{link}\"\n");
+    let entry = |link: &str| format!("\"runbookUrl\": \"{link}\"");
+    for (name, old, new) in [
+        ("README.md", row(""), row(&link)),
+        ("values.yaml", line(""), line(&link)),
+        ("files/defaults.yaml", entry(""), entry(&link)),
+    ] {
+        let text = fs::read_to_string(chart.join(name)).with_context(|| format!("the chart has no {name}"))?;
+        ensure!(text.matches(&old).count() == 1, "{name} has another form than expected: it cannot name {link}");
+        fs::write(chart.join(name), text.replace(&old, &new))?;
+    }
+    Ok(())
+}
+
 /// The values with this tag or digest of the image. Other images have tags and digests too.
 fn with_value(values: &str, key: &str, value: &str) -> String {
     let (mut of_image, empty) = (false, format!("  {key}: \"\""));
@@ -139,6 +163,33 @@ fn normalized(archive: &[u8]) -> Result<Package> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FILES: [&str; 4] = ["README.md", "values.yaml", "files/defaults.yaml", "files/images.yaml"];
+
+    /// The files of the chart with an image, and with the runbooks at this address.
+    fn linked(address: &str) -> [String; 4] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("files")).unwrap();
+        for name in FILES {
+            fs::copy(chart::folder().join(name), folder.path().join(name)).unwrap();
+        }
+        let image = crate::plan::registry("ghcr.io/team/controller-manager").unwrap();
+        name_image(folder.path(), &image, &Selector::Tag("1.2.3")).unwrap();
+        link_runbooks(folder.path(), address, &Version::new(1, 2, 3)).unwrap();
+        FILES.map(|name| fs::read_to_string(folder.path().join(name)).unwrap())
+    }
+
+    #[test]
+    fn alerts_link_to_the_runbooks_of_the_release_if_the_project_has_an_address() {
+        let link = "https://example.com/operators/blob/v1.2.3/docs/runbooks.md#";
+        for (address, expected) in [("", ""), ("https://example.com/operators", link)] {
+            let [readme, values, defaults, _] = linked(address);
+            let parsed = |text: &str| serde_saphyr::from_str::<Value>(text).unwrap();
+            assert_eq!(parsed(&values)["prometheusRule"]["runbookUrl"], expected);
+            assert_eq!(parsed(&defaults)["values"]["prometheusRule"]["runbookUrl"], expected);
+            assert!(readme.contains(&format!("| `prometheusRule.runbookUrl` | `\"{expected}\"` |")), "{readme}");
+        }
+    }
 
     #[test]
     fn only_the_digest_or_the_tag_of_the_image_is_set() {
