@@ -10,10 +10,10 @@ use std::{
 };
 
 use kube::ResourceExt;
-use manager::{Action, Error, Request};
+use manager::{Action, Context, Controller, Error, Manager, Request, harness::Harness};
 use tokio::time::sleep;
 
-use crate::kit::{Calls, MOMENT, change, failure, model, put, put_into, run, until, value};
+use crate::kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, failure, model, put, put_into, run, until, value};
 
 #[tokio::test(start_paused = true)]
 async fn panic_is_counted_and_retried_and_delays_no_other_object() {
@@ -183,13 +183,20 @@ async fn not_before_also_holds_back_a_change() {
     assert!(gaps.iter().all(|gap| *gap >= 30 * MOMENT), "{gaps:?}");
 }
 
+/// By a flag that names the kind, and by the declaration of the controller without a flag.
 #[tokio::test(start_paused = true)]
 async fn max_concurrent_reconciles_is_respected() {
+    three_reconciles_run_at_once(None, &["--max-concurrent-reconciles=1,Toy=3"]).await;
+    three_reconciles_run_at_once(Some(3), &[]).await;
+}
+
+/// Checks that a controller with this number of workers of its own reconciles three of nine objects at a time.
+async fn three_reconciles_run_at_once(own: Option<usize>, flags: &[&str]) {
     let model = model();
     put(&model, &["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
     let (calls, running, most) = (Calls::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (noted, now, peak) = (calls.clone(), running.clone(), most.clone());
-    let harness = run(&model, &["--max-concurrent-reconciles=1,Toy=3"], move |toy, _| {
+    let reconcile = move |toy: Arc<Toy>, _: Context<Toy>| {
         noted.note(&toy);
         let (now, peak) = (now.clone(), peak.clone());
         async move {
@@ -198,12 +205,22 @@ async fn max_concurrent_reconciles_is_respected() {
             now.fetch_sub(1, Ordering::Relaxed);
             Ok(Action::Done)
         }
-    });
+    };
+    let setup = move |manager: &mut Manager| {
+        let controller = Controller::of::<Toy>();
+        let controller = match own {
+            Some(workers) => controller.workers(workers),
+            None => controller,
+        };
+        manager.add(controller.reconcile(reconcile.clone()));
+    };
+    let (clock, flags) = (model.clone(), [flags, &[NO_RESYNC]].concat());
+    let harness = Harness::start(&Toys(setup), &flags, model.client_named("toys"), move || clock.now());
     sleep(5 * MOMENT).await;
     let scrape = harness.scrape();
     for gauge in ["max_concurrent_reconciles", "active_workers"] {
         let shown = value(&scrape, &format!("controller_runtime_{gauge}{{controller=\"toy\"}}"));
-        assert_eq!(shown, Some(3.0), "{gauge}");
+        assert_eq!(shown, Some(3.0), "{gauge} with {own:?} and {flags:?}");
     }
     sleep(26 * MOMENT).await;
     assert_eq!((calls.count(), most.load(Ordering::Relaxed), running.load(Ordering::Relaxed)), (9, 3, 0));
