@@ -328,6 +328,22 @@ mod tests {
     }
 
     #[test]
+    fn each_field_waits_for_its_own_reverts() {
+        let (mut contest, now) = (Contest::default(), Instant::now());
+        let later = now + Duration::from_secs(5);
+        for _ in 0..5 {
+            record(&mut contest, &["a"], now);
+        }
+        for _ in 0..5 {
+            record(&mut contest, &["b"], later);
+        }
+        let due = |fields: &[&str]| contest.due(WANTED, &difference(fields));
+        assert_eq!(due(&["a"]), Some(now + Duration::from_secs(8)), "reverts of b do not delay a");
+        assert_eq!(due(&["b"]), Some(later + Duration::from_secs(8)));
+        assert_eq!(due(&["a", "b"]), due(&["a"]), "the write of a restores b too");
+    }
+
+    #[test]
     fn field_that_the_cluster_keeps_does_not_hasten_the_others() {
         let (mut contest, now) = (Contest::default(), Instant::now());
         for _ in 0..5 {
