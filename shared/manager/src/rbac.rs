@@ -27,7 +27,7 @@ impl Permission {
         }
     }
 
-    /// The same verbs on a subresource of the kind instead, such as `eviction`.
+    /// The same verbs on a subresource of the kind instead, such as `scale`.
     pub fn subresource(mut self, name: &str) -> Self {
         self.resource = format!("{}/{name}", self.resource);
         self
