@@ -9,7 +9,7 @@ use std::{
 
 use cluster::{Cluster, Nodes};
 use controller_manager::{OPERATORS, manifests};
-use manager::permissions;
+use manager::{namespace_selector_permissions, permissions};
 use serde_json::{Value, json};
 
 fn run(arguments: &[&str]) -> Output {
@@ -158,6 +158,19 @@ fn printed_definitions_permissions_and_webhooks_are_yaml_for_kubectl() {
         assert_eq!(output.status.code(), Some(2), "{half}");
         assert!(error_of(&output).contains("expected NAMESPACE/NAME"), "{half}");
     }
+}
+
+#[test]
+fn rbac_prints_what_a_selector_of_namespaces_needs_beside_the_other_rules() {
+    let rules = |arguments: &[&str]| {
+        let printed = String::from_utf8(run(arguments).stdout).expect("text");
+        let role: Value = serde_saphyr::from_str(&printed).expect("YAML");
+        role["rules"].as_array().expect("rules").clone()
+    };
+    let mut expected = rules(&["rbac"]);
+    let needed = json!(namespace_selector_permissions());
+    expected.extend(needed.as_array().expect("rules").clone());
+    assert_eq!(rules(&["rbac", "--watch-namespace-selector"]), expected);
 }
 
 #[test]

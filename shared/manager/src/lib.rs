@@ -78,6 +78,7 @@ pub use events::{Event, EventType};
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use lookup::{Lookup, NotSynced};
 pub use metrics::{Described, FleetMetrics, MetricRegistry, Pods};
+pub use namespaces::namespace_selector_permissions;
 pub use operator::{
     Manager, Operator, Subcommand, WebhookPermissions, declared_webhooks, leader_election_permissions,
     metrics_permissions, permissions, shared_certificate_permissions, shared_token_permissions, webhook_configurations,

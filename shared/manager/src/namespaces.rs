@@ -18,8 +18,9 @@ impl ViewOf<Namespace> for NameOnly {}
 
 type NamedNamespace = As<Namespace, NameOnly>;
 
-/// Returns the permissions that `--watch-namespace-selector` needs in the whole cluster.
-pub(crate) fn namespace_selector_permissions() -> Vec<PolicyRule> {
+/// Returns the permissions that `--watch-namespace-selector` needs in the whole cluster, beside those of the operators. `rbac` prints
+/// them, and a test of the chart compares them with the rule that the chart grants.
+pub fn namespace_selector_permissions() -> Vec<PolicyRule> {
     vec![PolicyRule {
         api_groups: Some(vec![String::new()]),
         resources: Some(vec!["namespaces".to_owned()]),

@@ -1,6 +1,7 @@
 //! Which permissions a release has, and in which namespaces.
 
 use chart::{NAMESPACE, rendered::Rendered};
+use manager::namespace_selector_permissions;
 use serde_json::{Value, json};
 
 use crate::{
@@ -127,7 +128,8 @@ fn namespaces_can_be_selected_by_labels() {
     let rendered = render(&json!({"watchNamespaceLabels": labels}));
     assert!(flags(&rendered).contains(&"--watch-namespace-selector=env=test,team=x".to_owned()));
     let role = rendered.object("ClusterRole", "operators-controller-manager-namespaces").unwrap();
-    assert_eq!(role["rules"], json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]}]),);
+    assert_eq!(role["rules"], json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]}]));
+    assert_eq!(role["rules"], json!(namespace_selector_permissions()), "the rule of the runtime");
     assert!(rendered.object("ClusterRole", "operators-memcached").is_some(), "permissions in the whole cluster");
     let webhooks = json!(rendered.of("ValidatingWebhookConfiguration").collect::<Vec<_>>());
     for selector in deep(&webhooks, "namespaceSelector") {
