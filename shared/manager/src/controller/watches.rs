@@ -76,6 +76,9 @@ impl<K: Primary, S: Shared> ControllerBuilder<K, S> {
     where
         K: Resource<Scope = NamespaceResourceScope>,
     {
+        // This wakes through the same `waking` as `watches`, but is not defined by it. `watches` reads and keeps all objects of the kind,
+        // with an index of the keys that its function returns, and the function could read only labels that the view keeps in memory.
+        // Here the API server selects the objects, and the cache takes the key from the labels when it makes the view.
         self.watch::<C>();
         self.sources.push(Box::new(|wiring| {
             let informer = wiring.informers.projected::<C>(wiring.app);
