@@ -84,10 +84,36 @@ async fn ledger_gets_its_children() {
     assert_eq!(world.get::<Secret>("books").await.expect("a Secret").data, password);
     puts_back::<Secret>(&world, &world.api(), "books").await;
     puts_back::<PersistentVolumeClaim>(&world, &world.api(), "books").await;
+    managed_fields_of_others_reconcile_nothing(&world, &api).await;
     // The operator reads the Secret before it makes a password.
     let read = ["get ledgers.examples.example.com", "get persistentvolumeclaims", "get statefulsets.apps"];
     let deleted = ["delete persistentvolumeclaims", "delete secrets", "delete statefulsets.apps"];
     world.assert_permitted(operator, &[(PAST_THE_CACHE, &read), (FOR_ADOPTION, &deleted)]);
+}
+
+/// Checks that writes of other managers that change nothing but `managedFields` do not reconcile the Ledger. The pause comes after them
+/// in the same watch, so all of them have arrived when the operator reports it, and it costs one reconcile.
+async fn managed_fields_of_others_reconcile_nothing(world: &World, api: &Api<DynamicObject>) {
+    let running = world.operator.as_ref().expect("it runs");
+    let reconciles = async || {
+        world.until("no reconcile runs", async || running.is_idle().then_some(())).await;
+        let metrics = running.metrics().expect("metrics");
+        let of_each_result = metrics.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total{"));
+        let count = |line: &str| line.rsplit_once(' ').and_then(|(_, count)| count.parse::<u64>().ok());
+        of_each_result.map(|line| count(line).expect("a number")).sum::<u64>()
+    };
+    let before = reconciles().await;
+    let same: Value = serde_json::from_str(&object("Ledger", "books", &json!({"replicas": 1}))).expect("JSON");
+    for manager in ["one", "two", "three"] {
+        let (known, by) = (api.get("books").await.expect("a Ledger"), PatchParams::apply(manager));
+        let written = api.patch("books", &by, &Patch::Apply(&same)).await.expect("it is accepted");
+        assert_ne!(written.resource_version(), known.resource_version(), "it is written");
+        assert_eq!((written.metadata.generation, written.data), (known.metadata.generation, known.data));
+    }
+    let pause = Patch::Merge(json!({"metadata": {"annotations": {"examples.example.com/paused": "true"}}}));
+    api.patch("books", &PatchParams::default(), &pause).await.expect("it is accepted");
+    until_says(world, api, "books", "Reconciliation is paused by annotation examples.example.com/paused").await;
+    assert_eq!(reconciles().await - before, 1, "that of the pause");
 }
 
 /// A change of another object wakes in milliseconds, which the tests in paused time prove. This is far longer, for a machine that runs
