@@ -17,7 +17,7 @@ pub struct Review<K> {
     pub old: Option<K>,
     /// The client.
     pub user: User,
-    /// Nothing will be stored.
+    /// Nothing will be stored, as for `kubectl diff` and `--dry-run=server`.
     pub dry_run: bool,
 }
 

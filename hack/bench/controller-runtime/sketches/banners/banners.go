@@ -6,6 +6,7 @@ package banners
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -145,14 +146,31 @@ func (r *Reconciler) bannersBy(field string) handler.MapFunc {
 	}
 }
 
-// guard refuses to delete a Theme that a Banner shows.
-// +kubebuilder:webhook:path=/validate-examples-example-com-v1-theme,mutating=false,failurePolicy=fail,sideEffects=None,groups=examples.example.com,resources=themes,verbs=delete,versions=v1,name=theme.examples.example.com,admissionReviewVersions=v1
+// designers is the group of the users who may change the colour of a Theme that a Banner shows.
+const designers = "designers"
+
+// guard protects a Theme as long as a Banner shows it: only designers change its colour, and no user deletes it.
+// +kubebuilder:webhook:path=/validate-examples-example-com-v1-theme,mutating=false,failurePolicy=fail,sideEffects=None,groups=examples.example.com,resources=themes,verbs=update;delete,versions=v1,name=theme.examples.example.com,admissionReviewVersions=v1
 type guard struct{ client.Reader }
 
 func (*guard) ValidateCreate(context.Context, *Theme) (admission.Warnings, error) { return nil, nil }
 
-func (*guard) ValidateUpdate(context.Context, *Theme, *Theme) (admission.Warnings, error) {
-	return nil, nil
+func (g *guard) ValidateUpdate(ctx context.Context, old, theme *Theme) (admission.Warnings, error) {
+	request, err := admission.RequestFromContext(ctx)
+	if err != nil || old.Spec.Colour == theme.Spec.Colour || theme.DeletionTimestamp != nil {
+		return nil, err
+	}
+	banner, err := g.shows(ctx, theme)
+	if err != nil || banner == "" {
+		return nil, err
+	}
+	if !slices.Contains(request.UserInfo.Groups, designers) {
+		return nil, fmt.Errorf("Banner %q shows it, and %s is no designer", banner, request.UserInfo.Username)
+	}
+	if ptr.Deref(request.DryRun, false) {
+		return nil, nil
+	}
+	return admission.Warnings{fmt.Sprintf("Banner %q changes its colour", banner)}, nil
 }
 
 func (g *guard) ValidateDelete(ctx context.Context, theme *Theme) (admission.Warnings, error) {
@@ -161,15 +179,21 @@ func (g *guard) ValidateDelete(ctx context.Context, theme *Theme) (admission.War
 	if err != nil || request.UserInfo.Username == "system:serviceaccount:kube-system:namespace-controller" {
 		return nil, err
 	}
+	banner, err := g.shows(ctx, theme)
+	if err == nil && banner != "" {
+		err = fmt.Errorf("Banner %q shows this theme", banner)
+	}
+	return nil, err
+}
+
+// shows returns the name of a Banner that shows the Theme, or nothing.
+func (g *guard) shows(ctx context.Context, theme *Theme) (string, error) {
 	banners := &BannerList{}
 	in, by := client.InNamespace(theme.Namespace), client.MatchingFields{themeField: theme.Name}
-	if err := g.List(ctx, banners, in, by); err != nil {
-		return nil, err
+	if err := g.List(ctx, banners, in, by); err != nil || len(banners.Items) == 0 {
+		return "", err
 	}
-	if len(banners.Items) > 0 {
-		return nil, fmt.Errorf("Banner %q shows this theme", banners.Items[0].Name)
-	}
-	return nil, nil
+	return banners.Items[0].Name, nil
 }
 
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {

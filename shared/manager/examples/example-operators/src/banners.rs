@@ -60,6 +60,9 @@ impl Viewed for Theme {
 /// The index of Banners by their Theme.
 const THEME: &str = "theme";
 
+/// The group of the users who may change the colour of a Theme that a Banner shows.
+const DESIGNERS: &str = "designers";
+
 /// The operator of [`Banner`].
 #[derive(Debug, Default)]
 pub struct Banners {
@@ -80,8 +83,8 @@ impl Operator for Banners {
     }
 
     fn webhooks(&self) -> Vec<Webhook> {
-        let banners = self.banners.clone();
-        let webhook = Webhook::reviewing(move |review| protect(review, &banners)).on(&[Operation::Delete]);
+        let (banners, operations) = (self.banners.clone(), [Operation::Update, Operation::Delete]);
+        let webhook = Webhook::reviewing(move |review| protect(review, &banners)).on(&operations);
         // A namespace that is deleted takes its Themes with it.
         let condition = "request.userInfo.username != 'system:serviceaccount:kube-system:namespace-controller'";
         vec![webhook.only_if("not-the-namespace-controller", condition)]
@@ -103,16 +106,22 @@ impl Operator for Banners {
     }
 }
 
-/// Refuses to delete a Theme that a Banner shows.
+/// As long as a Banner shows a Theme, only designers change its colour, and no user deletes it.
 fn protect(review: &Review<Theme>, banners: &Lookup<Banner>) -> ValidationResult {
-    let mut result = ValidationResult::none();
-    match banners.indexed(THEME, &review.namespace, &review.name) {
-        Ok(shown) => {
-            if let Some(banner) = shown.first() {
-                result.refuse("metadata.name", format!("Banner \"{}\" shows this theme", banner.name_any()));
-            }
+    let (mut result, user) = (ValidationResult::none(), &review.user);
+    let [old, new] = [&review.old, &review.object].map(|theme| theme.as_ref().map(|it| &it.spec.colour));
+    let is_designer = user.groups.iter().any(|group| group == DESIGNERS);
+    let shown = banners.indexed(THEME, &review.namespace, &review.name);
+    match (review.operation, shown.map(|all| all.first().map(|it| format!("Banner \"{}\"", it.name_any())))) {
+        (Operation::Create, _) | (_, Ok(None)) => {}
+        (Operation::Update, _) if old == new => {}
+        (Operation::Update, Ok(Some(_))) if is_designer && review.dry_run => {} // as that of `kubectl diff`
+        (Operation::Update, Ok(Some(banner))) if is_designer => result.warn(format!("{banner} changes its colour")),
+        (Operation::Update, Ok(Some(banner))) => {
+            result.refuse("spec.colour", format!("{banner} shows it, and {} is no designer", user.name));
         }
-        Err(error) => result.refuse("metadata.name", error.to_string()),
+        (Operation::Delete, Ok(Some(banner))) => result.refuse("metadata.name", format!("{banner} shows this theme")),
+        (_, Err(error)) => result.refuse("metadata.name", error.to_string()),
     }
     result
 }

@@ -254,6 +254,7 @@ async fn theme_that_a_banner_shows_cannot_be_deleted() {
     let error = collection.expect_err("it is refused").to_string();
     assert!(error.contains(refused), "{error}");
     assert_namespace_controller_may_delete(world, "dark");
+    assert_only_designers_change_the_colour(world, "dark");
     let banners: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource("Banner"));
     banners.delete("door", &DeleteParams::default()).await.expect("it is deleted");
     world.until("the theme is deleted", async || themes.delete("dark", &DeleteParams::default()).await.ok()).await;
@@ -283,6 +284,27 @@ fn assert_namespace_controller_may_delete(world: &World, theme: &str) {
     kubectl.args(["--namespace", &world.namespace, "--as=system:serviceaccount:kube-system:namespace-controller"]);
     let output = kubectl.output().expect("kubectl runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Changes the colour of the Theme as this user. Returns whether that is allowed, and what kubectl prints besides.
+fn recolour(world: &World, theme: &str, colour: &str, user: &[&str]) -> (bool, String) {
+    let patch = json!({"spec": {"colour": colour}}).to_string();
+    let mut kubectl = world.cluster.kubectl(["patch", "themes.examples.example.com", theme, "--type=merge"]);
+    kubectl.args(["--namespace", &world.namespace, "--patch", &patch]).args(user);
+    let output = kubectl.output().expect("kubectl runs");
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Two users who may write all objects, one of them a designer. The colour in the Theme differs from the one that they set.
+fn assert_only_designers_change_the_colour(world: &World, theme: &str) {
+    let (eve, dora) = (["--as=eve", "--as-group=system:masters"], ["--as=dora", "--as-group=system:masters"]);
+    let designer = [dora.as_slice(), &["--as-group=designers"]].concat();
+    let (is_allowed, says) = recolour(world, theme, "navy", &eve);
+    assert!(!is_allowed && says.contains("spec.colour: Banner \"door\" shows it, and eve is no designer"), "{says}");
+    let (is_allowed, says) = recolour(world, theme, "navy", &[designer.as_slice(), &["--dry-run=server"]].concat());
+    assert!(is_allowed && says.is_empty(), "{says}");
+    let (is_allowed, says) = recolour(world, theme, "navy", &designer);
+    assert!(is_allowed && says.contains("Warning: Banner \"door\" changes its colour"), "{says}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
 //! What a Banner requires of the cluster. Users write the `ConfigMap` and the Theme that it names, and ask the webhook whether they
-//! may delete a Theme.
+//! may delete a Theme or change its colour.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -117,7 +117,15 @@ impl Subject for Banner {
     }
 }
 
-/// The API server, as far as it asks the webhook before it deletes a Theme.
+/// What users do to a Theme, with the group of the user, and whether it is allowed also as long as a Banner shows the Theme.
+const REQUESTS: [(&str, &str, bool); 4] = [
+    ("DELETE", "users", false),
+    ("DELETE", "designers", false),
+    ("UPDATE", "users", false),
+    ("UPDATE", "designers", true),
+];
+
+/// The API server, as far as it asks the webhook before it deletes or changes a Theme.
 struct Admission {
     /// Those of the process that has started last. It runs, or it stands by, whenever the world is at rest.
     webhooks: Mutex<Vec<Webhook>>,
@@ -125,11 +133,16 @@ struct Admission {
 }
 
 impl Admission {
-    /// Whether a user may delete this Theme.
-    fn allows(&self, namespace: &str, theme: &str) -> bool {
+    /// Whether a user of this group may delete this Theme, or change its colour.
+    fn allows(&self, namespace: &str, theme: &str, operation: &str, group: &str) -> bool {
+        let coloured = |colour: &str| {
+            let (api_version, metadata) = ("examples.example.com/v1", json!({"name": theme, "namespace": namespace}));
+            json!({"apiVersion": api_version, "kind": "Theme", "metadata": metadata, "spec": {"colour": colour}})
+        };
+        let new = if operation == "UPDATE" { coloured("another colour") } else { Value::Null };
         let request = json!({
-            "uid": "u", "operation": "DELETE", "namespace": namespace, "name": theme,
-            "userInfo": {"username": "ann", "groups": ["a"]},
+            "uid": "u", "operation": operation, "namespace": namespace, "name": theme, "object": new,
+            "oldObject": coloured("a colour"), "userInfo": {"username": "ann", "groups": [group]},
         });
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
         let webhooks = self.webhooks.lock();
@@ -152,8 +165,10 @@ impl ExternalService for Admission {
     fn act(&self, object: &Value, _: Duration, _: &mut Rng) -> bool {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (namespace, theme) = (text(&object["metadata"]["namespace"]), text(&object["spec"]["theme"]));
-        let answer = if self.allows(&namespace, &theme) { "allows" } else { "refuses" };
-        (self.note)(format!("  webhook: {answer} to delete {namespace}/{theme}"));
+        for (operation, group, _) in REQUESTS {
+            let answer = if self.allows(&namespace, &theme, operation, group) { "allows" } else { "refuses" };
+            (self.note)(format!("  webhook: {answer} {operation} of {namespace}/{theme} by {group}"));
+        }
         true
     }
 
@@ -163,15 +178,18 @@ impl ExternalService for Admission {
         Ok(())
     }
 
-    /// Checks that the webhook protects exactly the Themes that Banners show.
+    /// Checks that the webhook protects exactly the Themes that Banners show, and lets designers change their colour.
     fn judge(&self, objects: &[Value], _: &dyn Fn(&str) -> bool) -> Result<(), String> {
         for namespace in NAMESPACES {
             for theme in THEMES {
                 let shows =
                     |banner: &Value| banner["metadata"]["namespace"] == namespace && banner["spec"]["theme"] == theme;
                 let is_shown = objects.iter().any(shows);
-                if self.allows(namespace, theme) == is_shown {
-                    return Err(format!("whether a Banner shows {namespace}/{theme} is {is_shown}; the webhook errs"));
+                for (operation, group, also_if_shown) in REQUESTS {
+                    if self.allows(namespace, theme, operation, group) == (is_shown && !also_if_shown) {
+                        let request = format!("{operation} of {namespace}/{theme} by {group}");
+                        return Err(format!("the webhook errs about {request}; a Banner shows it: {is_shown}"));
+                    }
                 }
             }
         }

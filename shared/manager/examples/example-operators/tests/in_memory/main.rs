@@ -3,12 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use example_operators::{banners::Banners, ledgers::Ledgers, registry::Registry, tenants::Tenants, tracks::Tracks};
-use k8s_openapi::{
-    ByteString,
-    api::{
-        apps::v1::{DaemonSet, Deployment, StatefulSet},
-        core::v1::{ConfigMap, Namespace, Secret},
-    },
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment, StatefulSet},
+    core::v1::{ConfigMap, Namespace, Secret},
 };
 use kube::{
     Api,
@@ -16,10 +13,12 @@ use kube::{
     core::GroupVersionKind,
     discovery::ApiResource,
 };
-use manager::{ObjectKey, Operator, Webhook, answer_review, harness::Harness, normalize, permissions};
+use manager::{ObjectKey, Operator, harness::Harness, normalize, permissions};
 use model_apiserver::{Model, NoFaults, Planned};
 use serde_json::{Value, json};
 use tokio::time::sleep;
+
+mod webhooks;
 
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -346,48 +345,6 @@ async fn banner_is_served_on_each_node_and_under_its_host() {
     rests(&model).await;
 }
 
-/// Why the webhook does not let a user delete this Theme; `None` if it does.
-fn refusal(webhooks: &[Webhook], namespace: &str, theme: &str) -> Option<Value> {
-    let user = json!({"username": "ann"});
-    let request = json!({"uid": "u", "operation": "DELETE", "namespace": namespace, "name": theme, "userInfo": user});
-    let response = response(webhooks, &request);
-    (response["allowed"] == false).then(|| response["status"]["details"]["causes"][0]["message"].clone())
-}
-
-/// A cache that holds no Banners yet must not look like a namespace without Banners.
-#[tokio::test(start_paused = true)]
-async fn theme_is_protected_before_the_cache_is_filled_and_while_a_banner_shows_it() {
-    let banners = Banners::default();
-    let webhooks = banners.webhooks();
-    let refused = |theme: &str| refusal(&webhooks, "default", theme);
-    assert_eq!(refused("dark"), Some(json!("the cache is not in sync; try again in a moment")));
-    let (model, _harness) = start(&banners);
-    put(&model, "Banner", "default", "door", json!({"config": "text", "theme": "dark"})).await;
-    let is_shown = Some(json!("Banner \"door\" shows this theme"));
-    assert_eq!((refused("dark"), refused("light")), (is_shown.clone(), None));
-    put(&model, "Banner", "default", "door", json!({"config": "text", "theme": "light"})).await;
-    assert_eq!((refused("dark"), refused("light")), (None, is_shown));
-    model.take("banners.examples.example.com", "default", "door");
-    sleep(MOMENT).await;
-    assert_eq!(refused("light"), None);
-}
-
-/// The cache is in sync, but does not have the objects of a namespace that has just joined.
-#[tokio::test(start_paused = true)]
-async fn theme_is_protected_in_a_namespace_that_joins() {
-    let banners = Banners::default();
-    let webhooks = banners.webhooks();
-    let (model, _harness) = start_with(&banners, &["--watch-namespace-selector=examples.example.com/tenant=red"]);
-    label(&model, "shop", None).await;
-    put(&model, "Banner", "shop", "door", json!({"config": "text", "theme": "dark"})).await;
-    model.set_faults(Planned::new(&"before list banners.examples.example.com -> delay 5s".parse().expect("a plan")));
-    label(&model, "shop", Some("red")).await;
-    let refused = || refusal(&webhooks, "shop", "dark");
-    assert_eq!(refused(), Some(json!("the cache is not in sync; try again in a moment")));
-    sleep(10 * MOMENT).await;
-    assert_eq!(refused(), Some(json!("Banner \"door\" shows this theme")));
-}
-
 #[tokio::test(start_paused = true)]
 async fn track_keeps_the_size_of_its_deployment() {
     let registry = Arc::<Registry>::default();
@@ -422,33 +379,6 @@ async fn track_that_names_no_deployment_keeps_the_one_of_its_name() {
     registry.publish(&ObjectKey::new("default", "web"), "1.0");
     put(&model, "Track", "default", "web", json!({})).await;
     assert_eq!(ready(&model, "tracks", "default", "web"), "True Ready: the newest version is 1.0");
-}
-
-/// The response of the first webhook to a request.
-fn response(webhooks: &[Webhook], request: &Value) -> Value {
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-    let reply = answer_review(webhooks, &webhooks[0].path(), review.to_string().as_bytes()).expect("it is a review");
-    let answer: Value = serde_json::from_str(&reply.review).expect("JSON");
-    answer["response"].clone()
-}
-
-/// The patch that the webhook sends to the API server for a new Track; `None` if it changes nothing.
-fn defaulted(metadata: &Value, spec: &Value) -> Option<Value> {
-    let track = json!({"apiVersion": "examples.example.com/v1", "kind": "Track", "metadata": metadata, "spec": spec});
-    let request = json!({"uid": "u", "operation": "CREATE", "namespace": "default", "object": track});
-    let response = response(&Tracks::default().webhooks(), &request);
-    assert_eq!(response["allowed"], true, "{response}");
-    let patch: ByteString = serde_json::from_value(response.get("patch")?.clone()).expect("base64");
-    Some(serde_json::from_slice(&patch.0).expect("a patch"))
-}
-
-#[test]
-fn webhook_writes_the_deployment_into_a_track_that_names_none() {
-    let named = json!({"name": "web", "namespace": "default"});
-    let patch = json!([{"op": "add", "path": "/spec/deployment", "value": "web"}]);
-    assert_eq!(defaulted(&named, &json!({})), Some(patch));
-    assert_eq!(defaulted(&named, &json!({"deployment": "other"})), None);
-    assert_eq!(defaulted(&json!({"generateName": "web-", "namespace": "default"}), &json!({})), None);
 }
 
 #[tokio::test(start_paused = true)]
