@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 mod history;
 mod kind;
 mod kubelet;
+mod machine;
 mod measure;
 mod operator;
 mod percentile;

@@ -14,7 +14,8 @@ use cluster::{Cluster, Nodes};
 
 use crate::{
     kind::{Kind, due_after_creating},
-    operator::{BUILT, Memory, Operator, Requests, USER},
+    machine::Machine,
+    operator::{BUILT, Memory, Operator, Requests, USER, audit_length},
     provider::Provider,
     table::Table,
     world::{Change, World},
@@ -44,6 +45,9 @@ pub(crate) struct Args {
     /// Seconds to measure while nothing changes.
     #[arg(long, default_value_t = 60)]
     window: u64,
+    /// The number of reconciles at a time, for each kind (`--max-concurrent-reconciles`); the program's default if not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: Option<u16>,
     /// Also kill a leader. This takes a lease duration of 15 s.
     #[arg(long)]
     kill: bool,
@@ -51,6 +55,13 @@ pub(crate) struct Args {
 
 /// How long to wait before reading the memory.
 const SETTLE: Duration = Duration::from_secs(5);
+
+impl Args {
+    /// The flags of the program, for any kind.
+    fn flags(&self) -> Vec<String> {
+        self.workers.iter().map(|workers| format!("--max-concurrent-reconciles={workers}")).collect()
+    }
+}
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     for kind in &args.kinds {
@@ -70,7 +81,8 @@ fn measure(args: &Args, kind: Kind, program: &Path, title: &str, baseline: Optio
     let nodes = if kind == Kind::Crontab { Nodes::Simulated } else { Nodes::None };
     let cluster = Arc::new(Cluster::fresh(nodes)?);
     let runtime = tokio::runtime::Runtime::new().context("could not start a runtime")?;
-    let mut bench = Bench { args, kind, program, cluster, table: Table::of(title), flags: Vec::new() };
+    let flags = args.flags();
+    let mut bench = Bench { args, kind, program, cluster, table: Table::of(title), flags, start_cpu: 0.0 };
     let measured = runtime.block_on(bench.measure());
     bench.table.print(baseline)?; // also after a failure, with the figures until then
     measured?;
@@ -84,6 +96,8 @@ struct Bench<'a> {
     cluster: Arc<Cluster>,
     table: Table,
     flags: Vec<String>,
+    /// Seconds of CPU of a start without objects.
+    start_cpu: f64,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of objects are small")]
@@ -92,8 +106,14 @@ impl Bench<'_> {
         Operator::start(self.program, &self.cluster, self.kind.operator(), &self.flags)
     }
 
-    fn requests(&self) -> Result<Requests> {
-        Requests::of(USER, &self.cluster)
+    /// The present length of the audit log, for [`requests_after`](Self::requests_after).
+    fn audited(&self) -> Result<u64> {
+        audit_length(&self.cluster)
+    }
+
+    /// The program's requests since the audit log had this length. With many objects the log has gigabytes, so only the rest is read.
+    fn requests_after(&self, offset: u64) -> Result<Requests> {
+        Requests::after(USER, &self.cluster, offset)
     }
 
     async fn measure(&mut self) -> Result<()> {
@@ -118,6 +138,13 @@ impl Bench<'_> {
         self.table.add("heap with objects", "MiB", full.anonymous, "");
         let each = (full.anonymous - idle.anonymous) * 1_024.0 / self.args.objects as f64;
         self.table.add("memory", "KiB", each, "heap of an object with its children");
+        // After the memory, which the page of metrics changes. A program with --metrics-secure refuses the page.
+        if let Ok(reconciles) = operator.reconciles().await
+            && reconciles > 0.0
+        {
+            let each = reconciles / self.args.objects as f64;
+            self.table.add("reconciles", "", each, "an object, since the start");
+        }
         if kind.has_deployment() {
             self.changes(&world).await?;
         }
@@ -133,12 +160,14 @@ impl Bench<'_> {
         let mut operator = self.start()?;
         self.table.add("exec to ready", "s", operator.until_ready().await?, "/readyz answers 200");
         self.table.add("exec to lease", "s", world.until_leader(&operator).await?, "it leads");
+        self.start_cpu = operator.cpu()?;
+        self.table.add("start CPU", "ms", self.start_cpu * 1_000.0, "until it leads");
         tokio::time::sleep(SETTLE).await;
-        let (cpu, before) = (operator.cpu()?, self.requests()?);
+        let (cpu, offset) = (operator.cpu()?, self.audited()?);
         tokio::time::sleep(Duration::from_secs(self.args.window)).await;
         let minutes = self.args.window as f64 / 60.0;
         self.table.add("idle CPU", "s/min", (operator.cpu()? - cpu) / minutes, "without objects");
-        let requests = self.requests()?.since(&before).total() as f64;
+        let requests = self.requests_after(offset)?.total() as f64;
         self.table.add("idle requests", "/min", requests / minutes, "the lease's included");
         let idle = operator.memory()?;
         self.table.add("idle RSS", "MiB", idle.rss(), "without objects");
@@ -151,13 +180,24 @@ impl Bench<'_> {
     async fn herd(&mut self, world: &World) -> Result<Operator> {
         let objects = self.args.objects;
         world.create(0..objects, "", |_| {}).await?;
-        let before = self.requests()?;
+        let (offset, machine) = (self.audited()?, Machine::of(&self.cluster)?);
+        let before = machine.now();
         let operator = self.start()?;
         let seconds = world.until_all_ready(objects, &operator).await?;
+        let (usage, after) = (operator.usage()?, machine.now());
+        let each = |value: f64| value / objects as f64;
+        let without_start = each((usage.cpu - self.start_cpu) * 1_000.0);
         self.table.add("herd", "s", seconds, "exec until all waiting objects are ready");
-        self.table.add("herd CPU", "ms", operator.cpu()? * 1_000.0 / objects as f64, "an object");
+        self.table.add("herd rate", "/s", objects as f64 / seconds, "objects");
+        self.table.add("herd CPU", "ms", each(usage.cpu * 1_000.0), "an object, with its part of start and list");
+        self.table.add("herd CPU without start", "ms", without_start, "the same without `start CPU`");
+        self.table.add("herd system CPU", "ms", each(usage.system * 1_000.0), "the kernel's part of `herd CPU`");
+        self.table.add("herd page faults", "", each(usage.faults), "an object");
+        for line in after.since(&before, objects) {
+            self.table.add(&format!("herd: {}", line.what), line.unit, line.value, line.remark);
+        }
         tokio::time::sleep(SETTLE).await;
-        self.table.add_requests("herd", &self.requests()?.since(&before), objects);
+        self.table.add_requests("herd", &self.requests_after(offset)?, objects);
         Ok(operator)
     }
 
@@ -167,16 +207,16 @@ impl Bench<'_> {
         let mut operator = self.start()?;
         operator.until_ready().await?;
         let (due, schedule) = due_after_creating(objects)?;
-        let (cpu, before) = (operator.cpu()?, self.requests()?);
+        let (cpu, offset) = (operator.cpu()?, self.audited()?);
         world.create(0..objects, &schedule, |_| {}).await?;
         world.until_ready(objects).await?;
         let wait = due.duration_since(SystemTime::now()).context("the objects were created too slowly")?;
         self.table.add("created CPU", "ms", (operator.cpu()? - cpu) * 1_000.0 / objects as f64, "an object, scheduled");
-        self.table.add_requests("created", &self.requests()?.since(&before), objects);
+        self.table.add_requests("created", &self.requests_after(offset)?, objects);
         self.table.add("RSS before", "MiB", operator.memory()?.rss(), "all scheduled, none has run");
         tokio::time::sleep(wait).await;
 
-        let (cpu, before) = (operator.cpu()?, self.requests()?);
+        let (cpu, offset) = (operator.cpu()?, self.audited()?);
         world.until_jobs(objects).await?;
         let seconds = due.elapsed()?.as_secs_f64();
         self.table.add("all started", "s", seconds, "from the minute until the last Job is there");
@@ -184,18 +224,18 @@ impl Bench<'_> {
         self.table.add("all ended", "s", due.elapsed()?.as_secs_f64(), "until the last object reports it");
         tokio::time::sleep(SETTLE).await;
         self.table.add("run CPU", "ms", (operator.cpu()? - cpu) * 1_000.0 / objects as f64, "an object, start and end");
-        self.table.add_requests("run", &self.requests()?.since(&before), objects);
+        self.table.add_requests("run", &self.requests_after(offset)?, objects);
         Ok(operator)
     }
 
     async fn changes(&mut self, world: &World) -> Result<()> {
         let count = self.args.changes.min(self.args.objects);
         for (name, what) in [("delete", Change::Delete), ("edit", Change::Edit), ("scale", Change::Scale)] {
-            let before = self.requests()?;
+            let offset = self.audited()?;
             let latencies = world.change(what, 0..count).await?;
             self.table.add_latencies(name, &latencies);
             tokio::time::sleep(Duration::from_secs(2)).await;
-            self.table.add_requests(name, &self.requests()?.since(&before), count);
+            self.table.add_requests(name, &self.requests_after(offset)?, count);
         }
         Ok(())
     }
@@ -205,12 +245,12 @@ impl Bench<'_> {
             Some(provider) => provider.requests().await,
             None => Ok(0.0),
         };
-        let (cpu, before, questions) = (operator.cpu()?, self.requests()?, provider_requests().await?);
+        let (cpu, offset, questions) = (operator.cpu()?, self.audited()?, provider_requests().await?);
         tokio::time::sleep(Duration::from_secs(self.args.window)).await;
         let minutes = self.args.window as f64 / 60.0;
         let cpu = (operator.cpu()? - cpu) / minutes;
         self.table.add("steady CPU", "s/min", cpu, "with all objects, nothing changes");
-        let requests = self.requests()?.since(&before).total() as f64;
+        let requests = self.requests_after(offset)?.total() as f64;
         self.table.add("steady requests", "/min", requests / minutes, "the lease's included");
         if provider.is_some() {
             let questions = provider_requests().await? - questions;
@@ -258,5 +298,13 @@ mod tests {
         let kinds = |flags: &[&str]| Measure::parse_from([&["measure"][..], flags].concat()).args.kinds;
         assert_eq!(kinds(&[]), [Kind::Memcached]);
         assert_eq!(kinds(&["--kind", "crontab,foo"]), [Kind::Crontab, Kind::Foo]);
+    }
+
+    #[test]
+    fn workers_are_a_flag_of_the_program() {
+        let parse = |flags: &[&str]| Measure::try_parse_from([&["measure"][..], flags].concat());
+        assert!(parse(&[]).unwrap().args.flags().is_empty(), "its own default");
+        assert_eq!(parse(&["--workers", "8"]).unwrap().args.flags(), ["--max-concurrent-reconciles=8"]);
+        assert!(parse(&["--workers", "0"]).is_err());
     }
 }

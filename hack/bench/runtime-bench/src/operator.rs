@@ -15,11 +15,14 @@ use tokio::{
     net::TcpStream,
 };
 
+use crate::soak::exposition::sum;
+
 /// Where `cargo xtask image build` leaves the program.
 pub(crate) const BUILT: &str = "target/image/x86_64-unknown-linux-gnu/release/controller-manager";
 /// The user of the program. It is in the group of service accounts, as in a pod, because the API server treats that group
 /// specially.
 pub(crate) const USER: &str = "system:serviceaccount:default:bench";
+const RECONCILES: &str = "controller_runtime_reconcile_total";
 /// Clock ticks a second in `/proc`. The value is the same on all supported Linux systems.
 const TICKS: f64 = 100.0;
 
@@ -54,7 +57,7 @@ pub(crate) struct Usage {
 
 impl Usage {
     /// Reads `/proc/PID/stat`. The name of the program, in parentheses, may contain anything.
-    fn read(stat: &str) -> Option<Self> {
+    pub(crate) fn read(stat: &str) -> Option<Self> {
         let (_, fields) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let number = |at: usize| fields.get(at)?.parse::<f64>().ok();
@@ -119,6 +122,12 @@ impl Operator {
     /// The program's metrics page for Prometheus.
     pub(crate) async fn metrics(&self) -> Result<String> {
         get(&self.metrics, "/metrics").await
+    }
+
+    /// The number of reconciles so far; zero if the program does not count them. The page leaves something of each object in the
+    /// program's memory, so read the memory first.
+    pub(crate) async fn reconciles(&self) -> Result<f64> {
+        Ok(sum(&self.metrics().await?, RECONCILES))
     }
 
     /// The exit status; `None` while the program runs.
@@ -222,18 +231,9 @@ async fn get(port: &Port, path: &str) -> Result<String> {
 pub(crate) struct Requests(BTreeMap<String, usize>);
 
 impl Requests {
-    pub(crate) fn of(user: &str, cluster: &Cluster) -> Result<Self> {
-        Self::after(user, cluster, 0)
-    }
-
     /// Those that arrived after the first `offset` bytes of the audit log.
     pub(crate) fn after(user: &str, cluster: &Cluster, offset: u64) -> Result<Self> {
         Ok(Self(audit::count_after(user, &cluster.audit_log(), offset)?))
-    }
-
-    pub(crate) fn since(&self, before: &Self) -> Self {
-        let more = self.0.iter().map(|(what, count)| (what.clone(), count - before.0.get(what).unwrap_or(&0)));
-        Self(more.filter(|(_, count)| *count > 0).collect())
     }
 
     pub(crate) fn total(&self) -> usize {

@@ -166,9 +166,9 @@ impl World {
         bail!("no process leads")
     }
 
-    /// Waits until all objects are ready. Returns the seconds since the program's start.
+    /// Waits until all objects are ready, however many they are. Returns the seconds since the program's start.
     pub(crate) async fn until_all_ready(&self, count: usize, operator: &Operator) -> Result<f64> {
-        self.until_ready(count).await?;
+        self.follow_ready(count, |ready| eprintln!("ready: {ready} of {count}")).await?;
         Ok(operator.started.elapsed().as_secs_f64())
     }
 
