@@ -58,7 +58,6 @@ pub(crate) struct Each {
     /// Page faults that needed no disk.
     pub(crate) page_faults: f64,
     pub(crate) requests: f64,
-    pub(crate) reconciles: f64,
     /// The time from the first create to the last ready object, divided by their number.
     pub(crate) wall_ms: f64,
 }
@@ -109,7 +108,6 @@ impl Record {
             system_ms: rounded(each.system_ms),
             page_faults: rounded(each.page_faults),
             requests: rounded(each.requests),
-            reconciles: rounded(each.reconciles),
             wall_ms: rounded(each.wall_ms),
         });
         let (rss_mib, heap_mib) = (rounded(step.rss_mib), rounded(step.heap_mib));
@@ -187,8 +185,8 @@ pub(crate) fn sample(subject: &str, steps: &[(usize, f64, f64)]) -> Record {
         figures: Vec::new(),
     };
     for (objects, rss_mib, cpu_ms) in steps.iter().copied() {
-        let (system_ms, page_faults, requests, reconciles) = (cpu_ms / 3.0, 0.25, 5.0, 2.0);
-        let each = Each { heap_kib: 5.25, cpu_ms, system_ms, page_faults, requests, reconciles, wall_ms: 17.5 };
+        let (system_ms, page_faults, requests) = (cpu_ms / 3.0, 0.25, 5.0);
+        let each = Each { heap_kib: 5.25, cpu_ms, system_ms, page_faults, requests, wall_ms: 17.5 };
         record.add_step(&Step { objects, rss_mib, heap_mib: rss_mib / 2.0, each: (objects > 0).then_some(each) });
     }
     record
