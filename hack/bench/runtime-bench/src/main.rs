@@ -1,5 +1,5 @@
-//! Measures the built `controller-manager` on its own cluster, also with very many objects (scale), compares it with its own history
-//! (regressions), tests it under random faults (soak), or tests it with races.
+//! Measures the built `controller-manager` on its own cluster, also with very many objects (scale), and what the API server can take
+//! without it (limit). Compares it with its own history (regressions), tests it under random faults (soak), or tests it with races.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 mod history;
 mod kind;
 mod kubelet;
+mod limit;
 mod machine;
 mod measure;
 mod operator;
@@ -37,6 +38,8 @@ enum Task {
     Races(races::Args),
     /// Measure memory, CPU, start, hand-over and lists with up to 100,000 objects, and draw the history.
     Scale(scale::Args),
+    /// Measure how many objects a second the API server can take: without an operator, with the same requests.
+    Limit(limit::Args),
     /// Measure requests and allocations for an object, and fail if the last measurement of the history was better.
     Regressions(regressions::Args),
 }
@@ -47,6 +50,7 @@ fn main() -> Result<()> {
         Some(Task::Soak(args)) => soak::run(&args),
         Some(Task::Races(args)) => races::run(&args),
         Some(Task::Scale(args)) => scale::run(&args),
+        Some(Task::Limit(args)) => limit::run(&args),
         Some(Task::Regressions(args)) => regressions::run(&args),
         None => measure::run(&arguments.measure),
     }

@@ -61,6 +61,8 @@ struct Seen {
 struct State {
     objects: Readiness,
     deployments: HashMap<String, Form>,
+    /// Deployments whose status says that all their pods are ready.
+    rollouts: Readiness,
     /// The number of Jobs, by owner.
     jobs: HashMap<String, usize>,
     /// Objects that have completed a run and have none in progress.
@@ -182,10 +184,19 @@ impl World {
     ///
     /// If no further object becomes ready for a long time.
     pub(crate) async fn follow_ready(&self, count: usize, progress: impl Fn(usize)) -> Result<()> {
+        self.follow(count, |state| state.objects.ready, progress).await
+    }
+
+    /// Like [`follow_ready`](Self::follow_ready), and waits until the simulated kubelet has written so many statuses too.
+    pub(crate) async fn follow_rollouts(&self, count: usize, progress: impl Fn(usize)) -> Result<()> {
+        self.follow(count, |state| state.objects.ready.min(state.rollouts.ready), progress).await
+    }
+
+    async fn follow(&self, count: usize, counted: impl Fn(&State) -> usize, progress: impl Fn(usize)) -> Result<()> {
         let (mut last, mut told) = ((0, Instant::now()), Instant::now());
         loop {
             let news = self.seen.news.notified();
-            let ready = self.seen.state.lock().objects.ready;
+            let ready = counted(&self.seen.state.lock());
             if ready >= count {
                 return Ok(());
             }
@@ -380,7 +391,12 @@ async fn watch_deployments(api: Api<Deployment>, seen: Arc<Seen>) {
             generation: object.metadata.generation.unwrap_or_default(),
             replicas: replicas.into(),
         };
-        seen.learn(|state| drop(state.deployments.insert(object.name_any(), form)));
+        let observed = object.status.as_ref().and_then(|status| status.observed_generation);
+        let is_rolled_out = observed == object.metadata.generation;
+        seen.learn(|state| {
+            state.rollouts.learn(object.name_any(), is_rolled_out);
+            state.deployments.insert(object.name_any(), form);
+        });
         kubelet::roll_out(&api, &object);
     }
 }
