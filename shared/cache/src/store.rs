@@ -24,6 +24,7 @@ mod packed;
 mod progress;
 mod queries;
 mod sameness;
+mod seen;
 mod slots;
 
 pub use index::Values;
@@ -292,22 +293,11 @@ impl<R: Representation> Store<R> {
     /// list itself wins over the list: it comes from an answer to our own write.
     pub fn list(&self, watch: usize, decoded: &Decoded<R::Item>) -> Option<Delta<R::Item>> {
         let state = &mut *self.write();
-        let progress = &mut state.watches[watch];
-        progress.saw(&decoded.key);
-        if state.gone.contains_key(&decoded.meta.uid) {
-            return None; // we deleted it after the list was requested
-        }
-        let version = progress.listing_version();
-        if let Some(slot) = state.objects.get_mut(&decoded.key) {
-            if slot.meta.version > version {
-                return None;
-            }
-            if slot.meta.version > decoded.meta.version {
-                progress.rewritten();
-                slot.meta.version = 0;
-            }
-        }
-        state.upsert::<R>(decoded, same_for_readers::<R>)
+        let delta = state.list::<R>(watch, decoded);
+        // Afterwards: the object is marked by its position, which a new one has only now.
+        let position = state.objects.position(&decoded.key);
+        state.watches[watch].saw(&decoded.key, position);
+        delta
     }
 
     /// Completes the list. Returns the objects that it no longer contains, and whether it had older versions of objects than
@@ -315,10 +305,14 @@ impl<R: Representation> Store<R> {
     pub fn end_list(&self, watch: usize) -> (Vec<Delta<R::Item>>, bool) {
         let state = &mut *self.write();
         let Some((progress, listing)) = state.watches[watch].end_list() else { return (Vec::new(), false) };
-        let is_missing = |key: &ObjectKey| progress.covers(&key.namespace) && !listing.seen.contains(key);
-        state.undecodable.retain(|key, _| !is_missing(key));
-        let is_gone = |slot: &&Slot<R::Item>| slot.meta.version <= listing.version && is_missing(&slot.key);
-        let missing: Vec<ObjectKey> = state.objects.iter().filter(is_gone).map(|slot| slot.key.clone()).collect();
+        let is_missing = |key: &ObjectKey, position: Option<u32>| {
+            progress.covers(&key.namespace) && !listing.seen.contains(key, position)
+        };
+        state.undecodable.retain(|key, _| !is_missing(key, state.objects.position(key)));
+        // Only what is missing is cloned: mostly nothing.
+        let old = state.objects.placed().filter(|(_, slot)| slot.meta.version <= listing.version);
+        let gone = old.filter(|(position, slot)| is_missing(&slot.key, Some(*position)));
+        let missing: Vec<ObjectKey> = gone.map(|(_, slot)| slot.key.clone()).collect();
         let rewritten = listing.rewritten;
         (missing.iter().filter_map(|key| state.remove(key)).collect(), rewritten)
     }
@@ -366,6 +360,25 @@ impl<I> State<I> {
 
     fn watch_of_mut(&mut self, key: &ObjectKey) -> Option<&mut Progress> {
         self.watches.iter_mut().find(|watch| watch.covers(&key.namespace))
+    }
+
+    /// Stores an object from a list, see [`Store::list`].
+    fn list<R: Representation<Item = I>>(&mut self, watch: usize, decoded: &Decoded<I>) -> Option<Delta<I>> {
+        if self.gone.contains_key(&decoded.meta.uid) {
+            return None; // we deleted it after the list was requested
+        }
+        let progress = &mut self.watches[watch];
+        let version = progress.listing_version();
+        if let Some(slot) = self.objects.get_mut(&decoded.key) {
+            if slot.meta.version > version {
+                return None;
+            }
+            if slot.meta.version > decoded.meta.version {
+                progress.rewritten();
+                slot.meta.version = 0;
+            }
+        }
+        self.upsert::<R>(decoded, same_for_readers::<R>)
     }
 
     /// Stores the object if it is news. Returns the change if it is of interest to reconcilers; for objects that are kept as JSON,
@@ -436,8 +449,11 @@ impl<I> State<I> {
         Some(Delta { key: key.clone(), items, owners, apps, undecodable: Some(error.clone()), writer: None })
     }
 
+    /// Removes an object, which frees its position. Nothing else does.
     fn remove(&mut self, key: &ObjectKey) -> Option<Delta<I>> {
-        self.indices.remove(self.objects.position(key)?);
+        let position = self.objects.position(key)?;
+        self.indices.remove(position);
+        self.watches.iter_mut().for_each(|watch| watch.left(key, position));
         let slot = self.objects.remove(key)?;
         Some(Delta {
             key: key.clone(),

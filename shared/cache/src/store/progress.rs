@@ -1,7 +1,8 @@
 //! The progress of one watch: the newest version that it has delivered, and a list that is under way.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
+use super::seen::Seen;
 use crate::object::{ObjectKey, Uid};
 
 /// How many writes a watch is expected to deliver, at most. More are on their way only while the API server refuses the watch.
@@ -27,7 +28,7 @@ pub(super) struct Progress {
 pub(super) struct Listing {
     /// The version that all its pages show; 0 before the first page.
     pub(super) version: u64,
-    pub(super) seen: HashSet<ObjectKey>,
+    pub(super) seen: Seen,
     /// Uids of objects that we had deleted before the list was requested.
     deleted: Vec<Uid>,
     /// Whether the list had an older version of an object than the cache.
@@ -114,7 +115,7 @@ impl Progress {
     pub(super) fn begin_list(&mut self, deleted: Vec<Uid>) {
         // What an unfinished list has found out about the cluster is still true, and the next one will not find it again.
         let rewritten = self.listing.take().is_some_and(|unfinished| unfinished.rewritten);
-        self.listing = Some(Listing { version: 0, seen: HashSet::new(), deleted, rewritten });
+        self.listing = Some(Listing { version: 0, seen: Seen::default(), deleted, rewritten });
     }
 
     /// Records the version of the first page. Returns the uids that we had deleted before the list.
@@ -140,9 +141,17 @@ impl Progress {
         Err(back)
     }
 
-    pub(super) fn saw(&mut self, key: &ObjectKey) {
+    /// Notes that the list contains this object, which has this position in the cache now; `None` if no object of this name is there.
+    pub(super) fn saw(&mut self, key: &ObjectKey, position: Option<u32>) {
         if let Some(listing) = &mut self.listing {
-            listing.seen.insert(key.clone());
+            listing.seen.mark(key, position);
+        }
+    }
+
+    /// Notes that this object leaves the cache, and another one may get its position.
+    pub(super) fn left(&mut self, key: &ObjectKey, position: u32) {
+        if let Some(listing) = &mut self.listing {
+            listing.seen.vacate(key, position);
         }
     }
 

@@ -72,6 +72,11 @@ impl<I> Slots<I> {
         self.places.iter().flatten().map(|slot| &**slot)
     }
 
+    /// The objects with their positions. An object keeps its position until it is removed; a new one may get it then.
+    pub(super) fn placed(&self) -> impl Iterator<Item = (u32, &Slot<I>)> {
+        (0..).zip(&self.places).filter_map(|(position, place)| Some((position, place.as_deref()?)))
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot<I>> {
         self.places.iter_mut().flatten().map(|slot| &mut **slot)
     }

@@ -1,5 +1,7 @@
-//! Tests of the cache: own writes and their echoes, lists, and indices. Those of restored clusters are in [`restores`].
+//! Tests of the cache: own writes and their echoes, lists, and indices. Those of restored clusters are in [`restores`], those of what
+//! happens during a list in [`lists`].
 
+mod lists;
 mod restores;
 
 use serde_json::{Value, json};
