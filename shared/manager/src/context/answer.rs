@@ -6,8 +6,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cache::{Decoded, Full, Head, LAST_APPLIED, ManagedFields};
-use serde_json::{Map, Value};
+use cache::{Decoded, Full, Head, ManagedFields};
+use serde_json::Value;
 use workqueue::Priority;
 
 use super::{Context, Primary, Shared};
@@ -15,6 +15,10 @@ use crate::{
     error::Error,
     wake::{Cause, wake_after},
 };
+
+mod compare;
+
+use compare::differs;
 
 /// The requeue delay when the cache already holds a later version than the answer.
 const STALE_CACHE_DELAY: Duration = Duration::from_secs(1);
@@ -45,7 +49,7 @@ impl<K: Primary, S: Shared> Context<K, S> {
             return Ok(None);
         }
         // The worker has checked the earlier version for a pause and a deletion, so the new one needs a reconcile.
-        if differs(&self.json(&*self.object())?, &Value::Null, &self.json(&*object)?) {
+        if self.readable(differs(&*self.object(), &Value::Null, &*object))? {
             self.requeue(is_known);
         }
         Ok(Some(object))
@@ -54,8 +58,11 @@ impl<K: Primary, S: Shared> Context<K, S> {
     /// Takes in the answer to our patch. Returns the object that the reconcile acts on, with the patch applied.
     pub(super) fn cache_patched(&self, patch: &Value, answer: &str) -> Result<Arc<K>, Error> {
         let Taken { object, is_known } = self.take(answer)?;
-        let (before, after) = (self.json(&*self.object())?, self.json(&*object)?);
-        let object = if differs(&before, patch, &after) || status_differs(&before, patch, &after, answer) {
+        let acted_on = self.object();
+        let has_changed = self.readable(differs(&*acted_on, patch, &*object))?
+            || (shares_status(patch, answer) && status_differs(&self.json(&acted_on)?, patch, &self.json(&object)?));
+        let object = if has_changed {
+            let (before, after) = (self.json(&acted_on)?, self.json(&object)?);
             self.requeue(is_known);
             let known = self.readable(serde_json::from_value(patched(before, patch, &after)))?;
             Arc::new(known)
@@ -98,53 +105,24 @@ impl<K: Primary, S: Shared> Context<K, S> {
     }
 }
 
-/// Whether `after` differs from `before` plus `patch` outside of the status, because another client changed the object.
-///
-/// Values that the patch sets are ignored, even if admission changed them: a reconcile would only set them again.
-///
-/// If the resource version is the same, nothing was written. If the content differs all the same, it comes from another
-/// history: the cluster was restored from a backup.
-fn differs(before: &Value, patch: &Value, after: &Value) -> bool {
-    let is_unwritten = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"];
-    if is_unwritten && before["status"] != after["status"] {
-        return true;
-    }
-    let patch = if is_unwritten { &Value::Null } else { patch };
-    let of_others = |object: &Value| {
-        let mut object = object.clone();
-        let Some(members) = object.as_object_mut() else { return object };
-        members.remove("status");
-        let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) else { return object };
-        metadata.remove("resourceVersion");
-        metadata.remove("managedFields");
-        if !patch["metadata"]["finalizers"].is_null() {
-            metadata.remove("finalizers");
-        }
-        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            let ours = patch["metadata"]["annotations"].as_object();
-            annotations.retain(|name, _| name != LAST_APPLIED && ours.is_none_or(|ours| !ours.contains_key(name)));
-        }
-        // The API server drops fields that have become empty.
-        metadata.retain(|_, value| !is_empty(value));
-        object
-    };
-    of_others(before) != of_others(after)
+/// Whether the patch sets the status, and another manager writes it too. False if admission rewrites ours: it would do so again each
+/// time. This is rare, so only then the status is compared.
+fn shares_status(patch: &Value, answer: &str) -> bool {
+    let writes_status = |entry: &&ManagedFields<'_>| entry.subresource == "status";
+    !patch["status"].is_null()
+        && serde_json::from_str::<Head<'_>>(answer)
+            .is_ok_and(|head| head.metadata.managed_fields.iter().filter(writes_status).count() > 1)
 }
 
-/// Whether the status differs from what we wrote because another manager writes it too. False if admission rewrote ours: it
-/// would do so again each time.
-fn status_differs(before: &Value, patch: &Value, after: &Value, answer: &str) -> bool {
-    if patch["status"].is_null() || before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"] {
+/// Whether the status differs from what we wrote. Both objects are the values of the type, like the patch: their texts may write a
+/// number in another way.
+fn status_differs(before: &Value, patch: &Value, after: &Value) -> bool {
+    if before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"] {
         return false;
     }
     let mut expected = before["status"].clone();
     json_patch::merge(&mut expected, &patch["status"]);
-    if expected == after["status"] {
-        return false;
-    }
-    let writes_status = |entry: &ManagedFields<'_>| entry.subresource == "status";
-    let entries = serde_json::from_str::<Head<'_>>(answer).map(|head| head.metadata.managed_fields);
-    entries.is_ok_and(|entries| entries.iter().filter(|entry| writes_status(entry)).count() > 1)
+    expected != after["status"]
 }
 
 /// Returns `before` with `patch` applied, and with the status and the version of `after`.
@@ -157,15 +135,16 @@ fn patched(mut before: Value, patch: &Value, after: &Value) -> Value {
     before
 }
 
-fn is_empty(value: &Value) -> bool {
-    value.is_null() || value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
-}
-
 #[cfg(test)]
 mod tests {
+    use cache::LAST_APPLIED;
     use serde_json::json;
 
     use super::*;
+
+    fn differs(before: &Value, patch: &Value, after: &Value) -> bool {
+        super::differs(before, patch, after).expect("JSON")
+    }
 
     fn object() -> Value {
         json!({
@@ -225,11 +204,24 @@ mod tests {
             json!({"metadata": {"name": "a", "managedFields": entries}}).to_string()
         };
         let (ours, both) = (answer(&["ours"]), answer(&["ours", "theirs"]));
-        let as_written = after(&patch);
-        let other = after(&json!({"status": {"replicas": 4, "nodes": 9}}));
-        assert!(!status_differs(&object(), &patch, &as_written, &both));
-        assert!(!status_differs(&object(), &patch, &other, &ours));
-        assert!(status_differs(&object(), &patch, &other, &both));
+        assert!(shares_status(&patch, &both));
+        assert!(!shares_status(&patch, &ours));
+        assert!(
+            !shares_status(&json!({"metadata": {"annotations": {"ours": "1"}}}), &both),
+            "it leaves the status alone"
+        );
+        assert!(!shares_status(&patch, "{}"), "unreadable");
+        let status = |status: Value| after(&json!({"status": status}));
+        assert!(!status_differs(&object(), &patch, &after(&patch)));
+        assert!(status_differs(&object(), &patch, &status(json!({"replicas": 4, "nodes": 9}))));
+        assert!(status_differs(&object(), &patch, &status(json!({"replicas": 4.0}))));
+        assert!(status_differs(&object(), &patch, &status(Value::Null)));
+        let mut unwritten = status(json!({"replicas": 5}));
+        unwritten["metadata"]["resourceVersion"] = object()["metadata"]["resourceVersion"].clone();
+        assert!(!status_differs(&object(), &patch, &unwritten), "the comparison of the rest finds it");
+        // Why this compares values: the text of a 32-bit number is another number than the one in the patch.
+        assert_eq!(serde_json::to_string(&0.1_f32).expect("JSON"), "0.1");
+        assert_ne!(serde_json::to_value(0.1_f32).expect("JSON"), json!(0.1));
     }
 
     #[test]
