@@ -250,7 +250,7 @@ impl Metrics {
                 "Objects that wait for a list which their reconcile needs, mostly because the API server refuses it",
                 &["kind"],
             ),
-            condition: make.gauges(
+            condition: make.gauges_of_objects(
                 "operator_resource_condition",
                 "Conditions of each object, 1 for their current status; see operator_resource_condition_aggregated",
                 &["kind", "namespace", "name", "type", "status"],
@@ -337,13 +337,15 @@ impl Metrics {
     }
 
     /// The metrics in Prometheus text format. Resets the series of conditions first; `refresh` has to set everything that is
-    /// computed on a scrape.
+    /// computed on a scrape. Afterwards no series names an object.
     pub(crate) fn scrape(&self, refresh: impl FnOnce()) -> String {
         let _one_at_a_time = self.scraping.lock();
-        self.condition.reset();
+        self.registry.forget_objects(); // a scrape that panicked may have left some
         self.conditions.reset();
         refresh();
-        self.text()
+        let text = self.text();
+        self.registry.forget_objects();
+        text
     }
 
     fn text(&self) -> String {

@@ -115,7 +115,7 @@ impl Manager {
             foreign_webhooks: Vec::new(),
             tokens: Vec::new(),
             certificates: Vec::new(),
-            metrics: MetricRegistry::default(),
+            metrics: MetricRegistry::limited(settings.metrics_max_objects),
             matches,
             settings,
         }

@@ -9,10 +9,19 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, http::header, response::IntoResponse, routing::get};
+use axum::{
+    Router,
+    http::{StatusCode, header},
+    response::IntoResponse,
+    routing::get,
+};
 use leader_election::{Config, ConfigError, Elector};
 use serving::{Limits, Listener};
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    sync::Mutex,
+    task::{JoinSet, spawn_blocking},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -159,12 +168,29 @@ fn metrics_routes(metrics: Arc<Metrics>, assembly: Assembly, traces: Traces) -> 
             assembly.show(&metrics);
         })
     };
-    Router::new().route(
-        "/metrics",
-        get(async move || {
-            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], scrape()).into_response()
-        }),
-    )
+    let (scrape, turns) = (Arc::new(scrape), Arc::new(Mutex::new(())));
+    let answer = move || {
+        let (scrape, turns) = (scrape.clone(), turns.clone());
+        async move {
+            // Scrapes take turns, so that only one of them occupies a thread. The turn ends with the work, also if the client leaves.
+            let turn = turns.lock_owned().await;
+            // A scrape decodes all objects, which takes seconds if there are a hundred thousand. Reconciles must not wait for it.
+            let work = spawn_blocking(move || {
+                let _turn = turn;
+                scrape()
+            });
+            match work.await {
+                Ok(text) => {
+                    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+                }
+                Err(error) => {
+                    tracing::error!(%error, "Metrics cannot be collected");
+                    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+                }
+            }
+        }
+    };
+    Router::new().route("/metrics", get(answer))
 }
 
 async fn listen(address: BindAddress, purpose: &'static str, flag: &'static str) -> Result<Option<Listener>, Fatal> {
@@ -238,9 +264,10 @@ mod tests {
     use axum::{body::Body, http::Request};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tower::ServiceExt;
+    use workqueue::WorkQueue;
 
     use super::*;
-    use crate::metrics::MetricRegistry;
+    use crate::{controller::Running, metrics::MetricRegistry};
 
     #[tokio::test]
     async fn metrics_listener_serves_only_metrics() {
@@ -253,6 +280,42 @@ mod tests {
             let request = Request::get(path).body(Body::empty()).expect("a request");
             let answer = routes.clone().oneshot(request).await.expect("an answer");
             assert_eq!(answer.status().as_u16(), code, "{path}");
+        }
+    }
+
+    /// The test has one thread, on which a scrape that waits for another task would wait for ever.
+    #[tokio::test]
+    async fn scrape_does_not_delay_other_tasks() {
+        const SCRAPES: usize = 3;
+        let (wake, woken) = std::sync::mpsc::channel();
+        let woken = parking_lot::Mutex::new(woken);
+        let running = Running::with(WorkQueue::default(), || Box::pin(async {})).on_scrape(move |_| {
+            woken.lock().recv_timeout(Duration::from_secs(10)).expect("another task runs meanwhile");
+        });
+        let assembly = Assembly { controllers: Arc::new(vec![running]), informers: Vec::new() };
+        let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
+        let routes = metrics_routes(metrics, assembly, Traces::default());
+        let scrapes = futures::future::join_all((0..SCRAPES).map(|_| {
+            let request = Request::get("/metrics").body(Body::empty()).expect("a request");
+            routes.clone().oneshot(request)
+        }));
+        let other = async { (0..SCRAPES).for_each(|_| wake.send(()).expect("the scrapes wait")) };
+        let (answers, ()) = tokio::join!(scrapes, other);
+        for answer in answers {
+            assert_eq!(answer.expect("an answer").status().as_u16(), 200);
+        }
+    }
+
+    #[tokio::test]
+    async fn scrape_that_panics_is_an_error() {
+        let running = Running::with(WorkQueue::default(), || Box::pin(async {})).on_scrape(|_| panic!("a defect"));
+        let assembly = Assembly { controllers: Arc::new(vec![running]), informers: Vec::new() };
+        let metrics = Arc::new(Metrics::new(&MetricRegistry::default()));
+        let routes = metrics_routes(metrics, assembly, Traces::default());
+        for _ in 0..2 {
+            let request = Request::get("/metrics").body(Body::empty()).expect("a request");
+            let answer = routes.clone().oneshot(request).await.expect("an answer");
+            assert_eq!(answer.status().as_u16(), 500);
         }
     }
 

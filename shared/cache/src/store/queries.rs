@@ -49,6 +49,24 @@ impl<R: Representation> Store<R> {
         self.read().objects.iter().map(|slot| slot.key.clone()).collect()
     }
 
+    /// Each object with its key, one at a time and in no order. Neither copies all keys nor holds the lock between two objects: an object
+    /// that is there all the while is returned once, in its form of that moment. One that is deleted and created again in the meantime
+    /// may be returned twice.
+    pub fn each(&self) -> impl Iterator<Item = (ObjectKey, Arc<R::Item>)> {
+        // An object keeps its position as long as it is there.
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            loop {
+                let state = self.read();
+                let (position, slot) = state.objects.first_from(next)?;
+                next = position + 1;
+                if let Some(item) = Self::item(slot) {
+                    return Some((slot.key.clone(), item));
+                }
+            }
+        })
+    }
+
     /// The keys of the objects that `owner` controls, sorted.
     pub fn owned(&self, owner: Uid) -> Vec<ObjectKey> {
         let mut keys: Vec<ObjectKey> = self.read().objects.owned(owner).map(|slot| slot.key.clone()).collect();

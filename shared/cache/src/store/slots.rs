@@ -77,6 +77,12 @@ impl<I> Slots<I> {
         (0..).zip(&self.places).filter_map(|(position, place)| Some((position, place.as_deref()?)))
     }
 
+    /// The first object at this position or a later one, and where it is.
+    pub(super) fn first_from(&self, position: u32) -> Option<(u32, &Slot<I>)> {
+        let places = self.places.get(position as usize..)?;
+        (position..).zip(places).find_map(|(position, place)| Some((position, place.as_deref()?)))
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot<I>> {
         self.places.iter_mut().flatten().map(|slot| &mut **slot)
     }

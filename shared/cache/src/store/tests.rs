@@ -309,6 +309,25 @@ fn absence_is_known_up_to_the_delivered_version() {
     assert_eq!(store.absent_at(&key("c")), None, "nothing is known of a namespace that no watch covers");
 }
 
+#[test]
+fn each_object_that_stays_is_visited_once_though_others_come_and_go() {
+    let store = Deployments::default();
+    for (version, name) in (1..).zip(["a", "b", "c", "d"]) {
+        deliver(&store, &object(name, name, version, 3));
+    }
+    let mut each = store.each();
+    assert_eq!(each.next().map(|(key, _)| key), Some(key("a")));
+    deliver_gone(&store, &object("b", "b", 5, 3));
+    deliver(&store, &object("d", "d", 6, 4));
+    let rest: Vec<_> = each.by_ref().map(|(key, live)| (key, live.wanted())).collect();
+    assert_eq!(rest, [(key("c"), 3), (key("d"), 4)]);
+    assert!(each.next().is_none());
+    deliver(&store, &object("e", "e", 7, 3));
+    let mut all: Vec<ObjectKey> = store.each().map(|(key, _)| key).collect();
+    all.sort_unstable();
+    assert_eq!(all, ["a", "c", "d", "e"].map(key));
+}
+
 /// An answer of ours can have the version of the deletion, such as that to a patch which removes the last finalizer.
 #[test]
 fn deletion_at_the_version_of_our_own_answer_removes_the_object() {

@@ -139,6 +139,11 @@ impl Running {
         }
     }
 
+    /// Calls this function at a scrape.
+    pub(crate) fn on_scrape(self, scrape: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
+        Self { scrape: Box::new(scrape), ..self }
+    }
+
     /// Calls this function at a demotion.
     pub(crate) fn on_demotion(self, demoted: impl Fn() + Send + Sync + 'static) -> Self {
         Self { demoted: Box::new(demoted), ..self }
@@ -216,15 +221,14 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Start for WiredController<K, S, 
             queue,
             waiting,
             scrape: Box::new(move |metrics| {
-                let (kind, keys) = (&shown.health.kind, shown.store.keys());
-                let aggregated = keys.len() > limit;
+                let kind = &shown.health.kind;
+                let aggregated = shown.store.counts().0 > limit;
                 metrics.show_aggregated(kind, aggregated);
                 // One at a time: the objects are decoded for the scrape, which must not hold all of them in memory at once.
-                let mut objects = keys.iter().filter_map(|key| {
-                    let object = shown.store.get(key)?;
+                let mut objects = shown.store.each().map(|(key, object)| {
                     let conditions = object.status().map_or(&[][..], Status::conditions);
-                    metrics.show_conditions(kind, key, conditions, aggregated);
-                    Some(object)
+                    metrics.show_conditions(kind, &key, conditions, aggregated);
+                    object
                 });
                 let guarded = |work: &mut dyn FnMut()| catch_panic("on_scrape", &counted, metrics, work);
                 if let Some(scraped) = &scraped {

@@ -19,6 +19,10 @@ use prometheus::{
 pub struct MetricRegistry {
     registry: Registry,
     described: Arc<Mutex<Vec<Described>>>,
+    /// Gauges whose labels name objects.
+    of_objects: Arc<Mutex<Vec<IntGaugeVec>>>,
+    /// The value of `--metrics-max-objects`; `None` if no process has set it.
+    max_objects: Option<usize>,
 }
 
 /// The description of a metric, for documentation.
@@ -35,6 +39,16 @@ pub struct Described {
 }
 
 impl MetricRegistry {
+    /// A registry of a process with this value of `--metrics-max-objects`.
+    pub(crate) fn limited(max_objects: usize) -> Self {
+        Self { max_objects: Some(max_objects), ..Self::default() }
+    }
+
+    /// For a kind with more objects than this, no label names an object.
+    pub(crate) fn max_objects(&self) -> usize {
+        self.max_objects.unwrap_or(usize::MAX)
+    }
+
     /// Adds a counter without labels.
     pub fn counter(&self, name: &str, help: &str) -> IntCounter {
         self.described("counter", must(name, IntCounter::new(name, help)))
@@ -48,6 +62,19 @@ impl MetricRegistry {
     /// Adds a gauge of whole numbers with these labels.
     pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
         self.described("gauge", must(name, IntGaugeVec::new(Opts::new(name, help), labels)))
+    }
+
+    /// Adds a gauge of whole numbers whose labels name objects. Each scrape sets all of its series and drops them in the end: between
+    /// scrapes, the three of a fleet's object would take about 2 KiB.
+    pub(crate) fn gauges_of_objects(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        let gauges = self.gauges(name, help, labels);
+        self.of_objects.lock().push(gauges.clone());
+        gauges
+    }
+
+    /// Drops all series whose labels name objects.
+    pub(crate) fn forget_objects(&self) {
+        self.of_objects.lock().iter().for_each(IntGaugeVec::reset);
     }
 
     /// Adds a gauge with these labels.

@@ -94,6 +94,29 @@ fn every_metric_is_listed_as_upstreams_or_ours() {
     }
 }
 
+/// Between scrapes they would only take memory.
+#[test]
+fn series_that_name_objects_end_with_the_scrape() {
+    let registry = MetricRegistry::default();
+    let metrics = Metrics::new(&registry);
+    let parts = registry.gauges_of_objects("toy_operator_parts", "Parts of each object.", &["name"]);
+    let condition = serde_json::json!({
+        "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let conditions: Vec<Condition> = vec![serde_json::from_value(condition).expect("a condition")];
+    let named = ["operator_resource_condition{", "toy_operator_parts{"];
+    for _ in 0..2 {
+        let text = metrics.scrape(|| {
+            metrics.show_conditions("Toy", &ObjectKey::new("default", "toy"), &conditions, false);
+            parts.with_label_values(&["toy"]).set(1);
+        });
+        assert!(named.iter().all(|name| text.contains(name)), "{text}");
+        let kept = registry.text();
+        assert!(!named.iter().any(|name| kept.contains(name)), "{kept}");
+        assert!(kept.contains("operator_resource_conditions{"), "{kept}");
+    }
+}
+
 #[test]
 fn histograms_have_upstreams_buckets() {
     let registry = MetricRegistry::default();

@@ -1,19 +1,19 @@
 //! The metrics of running controllers.
 
-use std::{collections::BTreeMap, future::pending};
+use std::{collections::BTreeMap, future::pending, sync::Arc};
 
 use k8s_openapi::api::core::v1::Service;
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
-use manager::Action;
+use manager::{Action, Controller, FleetMetrics, Manager, Pods, harness::Harness};
 use model_apiserver::Model;
 use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
-    kit::{Calls, MOMENT, change, failure, keep, model, plan, put, run, run_as, until, value},
+    kit::{Calls, MOMENT, NO_RESYNC, Toy, Toys, change, failure, keep, model, plan, put, run, run_as, until, value},
     namespaces::filled,
 };
 
@@ -126,6 +126,59 @@ async fn condition_metrics_aggregate_above_max_objects() {
     let many = harness.scrape();
     assert_eq!(value(&many, COUNTED), Some(200.0));
     assert_eq!(many.lines().count(), four.lines().count(), "as many series for 200 objects as for four");
+}
+
+/// Starts a controller with the gauge `toy_operator_parts`.
+fn run_fleet(model: &Model, flags: &[&str]) -> Harness {
+    let setup = |manager: &mut Manager| {
+        let fleet = FleetMetrics::new::<Toy>(manager.metrics(), "toy_operator", "parts");
+        let parts = |toy: &Toy| Pods { desired: toy.spec.size, ready: 2, updated: 0 };
+        let controller = Controller::of::<Toy>()
+            .on_scrape(move |toys, _| fleet.show(toys, parts))
+            .reconcile(|_: Arc<Toy>, _| async { Ok(Action::Done) });
+        manager.add(controller);
+    };
+    let (flags, clock) = ([flags, &[NO_RESYNC]].concat(), model.clone());
+    Harness::start(&Toys(setup), &flags, model.client_named("toys"), move || clock.now())
+}
+
+/// The series of the gauge, with their values.
+fn parts(scrape: &str) -> Vec<&str> {
+    scrape.lines().filter_map(|line| line.strip_prefix("toy_operator_parts{")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn fleet_metrics_are_sums_above_max_objects() {
+    let model = model();
+    put_ready(&model, 0..2);
+    let harness = run_fleet(&model, &["--metrics-max-objects=2"]);
+    sleep(MOMENT).await;
+    let named = [
+        r#"name="toy-0",namespace="default",state="desired"} 1"#,
+        r#"name="toy-0",namespace="default",state="ready"} 2"#,
+        r#"name="toy-0",namespace="default",state="updated"} 0"#,
+        r#"name="toy-1",namespace="default",state="desired"} 1"#,
+        r#"name="toy-1",namespace="default",state="ready"} 2"#,
+        r#"name="toy-1",namespace="default",state="updated"} 0"#,
+    ];
+    for _ in 0..2 {
+        assert_eq!(parts(&harness.scrape()), named, "each scrape has all series");
+    }
+
+    put_ready(&model, 2..5);
+    sleep(MOMENT).await;
+    let sums = [
+        r#"name="",namespace="",state="desired"} 5"#,
+        r#"name="",namespace="",state="ready"} 10"#,
+        r#"name="",namespace="",state="updated"} 0"#,
+    ];
+    assert_eq!(parts(&harness.scrape()), sums);
+
+    for name in ["toy-2", "toy-3", "toy-4"] {
+        model.take("toys.tests.example.com", "default", name).expect("the object existed");
+    }
+    sleep(MOMENT).await;
+    assert_eq!(parts(&harness.scrape()), named);
 }
 
 #[tokio::test(start_paused = true)]
