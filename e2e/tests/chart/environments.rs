@@ -80,7 +80,7 @@ fn every_container_runs_as_the_user_that_the_cluster_chooses() {
     world.tested();
 }
 
-/// Makes a ConfigMap with an authority, and returns the values of operators that trust it. They do not start if the file with the
+/// Makes a `ConfigMap` with an authority, and returns the values of operators that trust it. They do not start if the file with the
 /// authorities is missing, because the address of the collector of traces begins with `https`. No collector answers there.
 fn trusted_authority(world: &World) -> &'static str {
     let authority = rcgen::generate_simple_self_signed(["collector.example.com".to_owned()]).unwrap().cert.pem();

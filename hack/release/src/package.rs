@@ -103,17 +103,20 @@ fn link_runbooks(chart: &Path, address: &str, version: &Version) -> Result<()> {
     if address.is_empty() {
         return Ok(());
     }
-    let link = format!("{}/blob/v{version}/docs/runbooks.md#", address.trim_end_matches('/'));
+    let address_of_runbooks = format!("{}/blob/v{version}/docs/runbooks.md#", address.trim_end_matches('/'));
     let row = |link: &str| format!("| `prometheusRule.runbookUrl` | `\"{link}\"` |");
     let line = |link: &str| format!("\n  runbookUrl: \"{link}\"\n");
     let entry = |link: &str| format!("\"runbookUrl\": \"{link}\"");
     for (name, old, new) in [
-        ("README.md", row(""), row(&link)),
-        ("values.yaml", line(""), line(&link)),
-        ("files/defaults.yaml", entry(""), entry(&link)),
+        ("README.md", row(""), row(&address_of_runbooks)),
+        ("values.yaml", line(""), line(&address_of_runbooks)),
+        ("files/defaults.yaml", entry(""), entry(&address_of_runbooks)),
     ] {
         let text = fs::read_to_string(chart.join(name)).with_context(|| format!("the chart has no {name}"))?;
-        ensure!(text.matches(&old).count() == 1, "{name} has another form than expected: it cannot name {link}");
+        ensure!(
+            text.matches(&old).count() == 1,
+            "{name} has another form than expected: it cannot name {address_of_runbooks}"
+        );
         fs::write(chart.join(name), text.replace(&old, &new))?;
     }
     Ok(())

@@ -195,13 +195,13 @@ fn aggregated_roles_write_no_status(set: &FlagSet, rendered: &Rendered) {
         let labels = role["metadata"]["labels"].as_object().unwrap();
         labels.keys().any(|label| label.contains("aggregate-to-"))
     });
-    let mut roles = 0;
+    let mut number = 0;
     for role in aggregated {
         let rules = role["rules"].to_string();
         assert!(!rules.contains("/status") && !rules.contains("/finalizers"), "{rules}");
-        roles += 1;
+        number += 1;
     }
-    assert_eq!(roles, 3 * set.enabled.len(), "view, edit and admin of each operator");
+    assert_eq!(number, 3 * set.enabled.len(), "view, edit and admin of each operator");
 }
 
 /// The Deployments that run operators.

@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn steady_state_is_no_part_of_a_resync() {
-        let each = cost(2.5, 0.25, Duration::from_secs(120), 20_000.0);
+        let each = cost(2.5, 0.25, Duration::from_mins(2), 20_000.0);
         assert!((each - 0.1).abs() < 1e-9, "{each}");
     }
 }
