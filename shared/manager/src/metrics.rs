@@ -337,7 +337,7 @@ impl Metrics {
     }
 
     /// The metrics in Prometheus text format. Resets the series of conditions first; `refresh` has to set everything that is
-    /// computed on a scrape. Afterwards no series names an object.
+    /// computed on a scrape. Afterwards no series of `gauges_of_objects` names an object.
     pub(crate) fn scrape(&self, refresh: impl FnOnce()) -> String {
         let _one_at_a_time = self.scraping.lock();
         self.registry.forget_objects(); // a scrape that panicked may have left some
