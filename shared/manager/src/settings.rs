@@ -135,7 +135,7 @@ pub struct Settings {
     #[arg(long, env = "OPERATOR_METRICS_CERT_DIR", help_heading = "Serving")]
     pub(crate) metrics_cert_dir: Option<std::path::PathBuf>,
 
-    /// For a kind with more objects than this, metrics count the conditions and do not name the objects.
+    /// For a kind with more objects than this, metrics of conditions and replicas do not name the objects.
     #[arg(long, env = "OPERATOR_METRICS_MAX_OBJECTS", default_value_t = 1_000, help_heading = "Serving")]
     pub(crate) metrics_max_objects: usize,
 

@@ -131,7 +131,6 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
                 traced.record("otel.status_code", "ERROR");
             }
             metrics.reconcile_seconds.with_label_values(&controller).observe(started.elapsed().as_secs_f64());
-            drop(active);
             metrics.reconcile_total.with_label_values(&[controller[0], ended.result]).inc();
             match ended.outcome {
                 Outcome::Success | Outcome::WaitForChange => {}
@@ -139,6 +138,7 @@ impl<K: Primary, S: Shared, F: Reconcile<K, S>> Worker<K, S, F> {
                 _ => explain(app, item.key(), &Cause::Failure),
             }
             item.done(ended.outcome);
+            drop(active); // last, so that no worker is active only if each result is counted and each key that woke again is queued
         }
     }
 

@@ -122,6 +122,32 @@ fn panels_count_each_object_once_however_many_replicas_export_it() {
     evaluate(&series, &pairs.map(check).collect::<Vec<_>>());
 }
 
+/// Above `--metrics-max-objects`, a release exports sums without names, which look alike in all releases but for the job.
+#[test]
+fn panels_add_the_sums_of_several_releases() {
+    let rendered = observed(&json!({}));
+    let queries = queries(&dashboard(&rendered).1);
+    let first = "operators-controller-manager-metrics";
+    for (panel, metric) in [("Nodes", "memcached_operator_nodes"), ("Replicas", "helloapp_operator_replicas")] {
+        let series: Vec<Value> = [(first, 3), ("others-metrics", 4)]
+            .into_iter()
+            .flat_map(|(job, sum)| {
+                let labels = format!(r#"job="{job}", instance="{job}""#);
+                let info = with_labels("operator_build_info", &format!(r#"{labels}, namespace="operators-system""#));
+                let objects = with_labels(&format!("{metric}{{state=\"ready\"}}"), &labels);
+                [json!({"series": info, "values": "1"}), json!({"series": objects, "values": sum.to_string()})]
+            })
+            .collect();
+        let query = queries[panel][0].replace(first, &format!("{first}|others-metrics"));
+        let samples = json!([{"labels": r#"{state="ready"}"#, "value": 7}]);
+        let test = json!({"expr": query, "eval_time": "0m", "exp_samples": samples});
+        let tests = json!({"rule_files": [], "evaluation_interval": "1m", "tests": [{
+            "interval": "1m", "input_series": series, "promql_expr_test": [test],
+        }]});
+        promtool_accepts(&json!({"groups": []}), &tests);
+    }
+}
+
 /// What each variable offers for the series of the tests, in the order of the dashboard.
 const OPTIONS: [(&str, &[&str]); 4] = [
     ("cluster", &["one", "two"]),
