@@ -36,6 +36,11 @@ pub struct Plan {
     /// Time that a pod takes to become ready.
     #[serde(with = "milliseconds")]
     pub pace: Duration,
+    /// Whether users also write what [`further_fields`](crate::Subject::further_fields) and
+    /// [`further_input`](crate::Subject::further_input) draw. Worlds that were saved before these existed, and scripted ones, stay
+    /// without.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_further_fields: bool,
     /// The disturbances, in order of time.
     #[serde(skip)]
     pub disturbances: Vec<Disturbance>,
@@ -103,7 +108,8 @@ impl Plan {
         };
         let disturbances = acts.iter().map(act).collect();
         let (starts, watched, pace) = (new_year(), Watched::All, Duration::from_millis(500));
-        Self { seed, operators: Vec::new(), objects: 1, replicas: 1, starts, watched, pace, disturbances }
+        let (operators, has_further_fields) = (Vec::new(), false);
+        Self { seed, operators, objects: 1, replicas: 1, starts, watched, pace, has_further_fields, disturbances }
     }
 
     /// Draws the plan of a seed, for one operator.
@@ -133,7 +139,8 @@ impl Plan {
             new_year()
         };
         let watched = Watched::draw(&mut rng);
-        Self { seed, operators, objects, replicas, starts, watched, pace, disturbances }
+        let has_further_fields = true;
+        Self { seed, operators, objects, replicas, starts, watched, pace, has_further_fields, disturbances }
     }
 }
 
@@ -202,6 +209,13 @@ mod tests {
             let plan = Plan::draw(fastrand::u64(..), all);
             assert_eq!(plan.to_lines().parse::<Plan>().expect("a plan"), plan);
         }
+    }
+
+    #[test]
+    fn worlds_saved_before_there_were_further_fields_stay_without() {
+        let old: Plan = r#"{"seed":6,"objects":3,"pace":2000}"#.parse().expect("a plan");
+        assert!(!old.has_further_fields && !old.to_lines().contains("further"), "{}", old.to_lines());
+        assert!(Plan::of(6).has_further_fields);
     }
 
     #[test]

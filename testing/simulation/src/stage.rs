@@ -82,7 +82,7 @@ impl Stage {
         let noting = trace.clone();
         let note: Note = Arc::new(move |line| noting.note(line));
         let cast = Cast::new(subjects, plan.seed, &note);
-        let users = Users::new(model, &cast, trace.clone());
+        let users = Users::new(model, &cast, plan.has_further_fields, trace.clone());
         let watched = if subjects.all().any(is_cluster_scoped) { Watched::All } else { plan.watched };
         let empty = model.snapshot();
         let definitions = Definitions::install(model, &cast, trace);

@@ -12,7 +12,7 @@ use fastrand::Rng;
 use jiff::Timestamp;
 use manager::Operator;
 use model_apiserver::{Change, Model};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The required behaviour of an operator. An implementation uses nothing of the operator's code except the operator itself: if it
 /// called `desired()`, it would accept the mistakes in that code.
@@ -48,6 +48,13 @@ pub trait Subject: Send + Sync {
     /// Draws a valid spec for the object of this name. Each optional field is absent in some specs; immutable fields always have
     /// the same value.
     fn spec(&self, name: &str, rng: &mut Rng) -> Value;
+
+    /// Draws fields of a spec that [`spec`](Subject::spec) does not draw; null where the field is absent. What is here replaces what
+    /// `spec` has drawn. They are apart because worlds that were saved before have no such fields, see
+    /// [`Plan::has_further_fields`](crate::Plan::has_further_fields). By default, there are none.
+    fn further_fields(&self, _rng: &mut Rng) -> Map<String, Value> {
+        Map::new()
+    }
 
     /// Draws a merge patch for a child of this resource that changes a field which the operator sets. `None` if children of this
     /// kind are immutable.
@@ -109,6 +116,12 @@ pub trait Subject: Send + Sync {
     /// `None` if the operator reads no such objects.
     fn input(&self, _rng: &mut Rng) -> Option<Value> {
         None
+    }
+
+    /// As [`input`](Subject::input), in worlds with [`further_fields`](Subject::further_fields): those fields may refer to other
+    /// objects too.
+    fn further_input(&self, rng: &mut Rng) -> Option<Value> {
+        self.input(rng)
     }
 
     /// Draws a merge patch with which a user requests something that happens once, such as a run. No two requests are the same.

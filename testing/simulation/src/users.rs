@@ -37,14 +37,17 @@ pub(crate) struct Users {
     cast: Cast,
     /// Whether the objects of each operator have no namespace.
     are_cluster_scoped: Vec<bool>,
+    /// Whether specs have [`further_fields`](Subject::further_fields).
+    has_further_fields: bool,
     trace: Trace,
 }
 
 impl Users {
-    pub(crate) fn new(model: &Model, cast: &Cast, trace: Trace) -> Self {
+    pub(crate) fn new(model: &Model, cast: &Cast, has_further_fields: bool, trace: Trace) -> Self {
         let (client, rival) = (model.client_named(USER), model.client_named(RIVAL));
         let are_cluster_scoped = cast.all().iter().map(|role| is_cluster_scoped(role.subject)).collect();
-        Self { model: model.clone(), client, rival, cast: cast.clone(), are_cluster_scoped, trace }
+        let (model, cast) = (model.clone(), cast.clone());
+        Self { model, client, rival, cast, are_cluster_scoped, has_further_fields, trace }
     }
 
     /// The name of an object, by its number.
@@ -73,7 +76,7 @@ impl Users {
             Act::Create if self.object(object).is_some() => Ok(()),
             Act::Create | Act::Apply => self.apply(object, rng).await,
             Act::Edit => {
-                let spec = self.subject(object).spec(&self.name(object), rng);
+                let spec = self.spec(object, true, rng);
                 self.patch(object, json!({"spec": spec})).await
             }
             Act::Scale => self.scale(object, rng).await,
@@ -256,7 +259,9 @@ impl Users {
 
     /// Creates, changes or deletes an object that the operator only reads.
     async fn act_on_input(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
-        let Some(mut input) = self.subject(object).input(rng) else { return Ok(()) };
+        let subject = self.subject(object);
+        let drawn = if self.has_further_fields { subject.further_input(rng) } else { subject.input(rng) };
+        let Some(mut input) = drawn else { return Ok(()) };
         if !self.is_cluster_scoped(object) {
             input["metadata"]["namespace"] = self.namespace(object).into();
         }
@@ -302,17 +307,28 @@ impl Users {
         format!("{}/{name}", api_version.split_once('/').map_or("", |(group, _)| group))
     }
 
+    /// Draws a spec. In half of the edits, further fields that are absent are null: then a merge patch removes them.
+    fn spec(&self, object: usize, is_edit: bool, rng: &mut Rng) -> Value {
+        let subject = self.subject(object);
+        let mut spec = subject.spec(&self.name(object), rng);
+        if self.has_further_fields
+            && let Some(fields) = spec.as_object_mut()
+        {
+            let removes = is_edit && rng.bool();
+            fields.extend(subject.further_fields(rng).into_iter().filter(|(_, value)| removes || !value.is_null()));
+        }
+        spec
+    }
+
     async fn apply(&self, object: usize, rng: &mut Rng) -> Result<(), kube::Error> {
         self.apply_with(object, &json!({}), rng).await
     }
 
     /// Applies a whole spec, after this merge patch has changed it.
     async fn apply_with(&self, object: usize, patch: &Value, rng: &mut Rng) -> Result<(), kube::Error> {
-        let (subject, name) = (self.subject(object), self.name(object));
-        let (api_version, kind) = subject.kind();
-        let mut applied = json!({
-            "apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": subject.spec(&name, rng),
-        });
+        let (name, spec) = (self.name(object), self.spec(object, false, rng));
+        let (api_version, kind) = self.subject(object).kind();
+        let mut applied = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
         json_patch::merge(&mut applied, patch);
         let force = PatchParams::apply("kubectl").force();
         self.api(object).patch(&name, &force, &Patch::Apply(applied)).await.map(drop)

@@ -246,7 +246,7 @@ impl Act {
             // Operators revert no field of other children, such as Jobs, whose templates are immutable.
             Self::Contest | Self::RolloutRestart | Self::PodFails => has("deployments.apps"),
             Self::Request => subject.request(&mut Rng::with_seed(0)).is_some(),
-            Self::Input => subject.input(&mut Rng::with_seed(0)).is_some(),
+            Self::Input => subject.further_input(&mut Rng::with_seed(0)).is_some(),
             Self::Import => {
                 let outside = subject.outside(0, Arc::new(drop));
                 outside.is_some_and(|outside| outside.import("", "", &mut Rng::with_seed(0)).is_some())
