@@ -1,11 +1,11 @@
-//! Judges for which the present state is not enough: what earlier specs have left behind, and whether the pods follow a Secret. They
+//! Judges for which the present state is not enough: what earlier specs have left behind, and whether the pods follow their Secrets. They
 //! also look at the changes of the cluster. A restore clears these, and then less is known.
 
 use model_apiserver::{Change, Model};
 use serde_json::{Value, json};
 use simulation::oracle::beside;
 
-use super::SECRET;
+use super::secured::{has_tls, mounted};
 
 const DEPLOYMENTS: &str = "deployments.apps";
 /// The annotation of the pods with the hash of their Secrets.
@@ -16,10 +16,10 @@ const FIELD_MANAGER: &str = "memcached-controller";
 /// Section 1.4 of the specification: a field that users remove from the spec is removed from the child.
 pub(super) fn has_no_more(deployment: &Value, service: &Value, spec: &Value, cluster: &Model) -> Result<(), String> {
     let template = &deployment["spec"]["template"];
-    let (pod, has_users) = (&template["spec"], !spec["auth"].is_null());
+    let (pod, has_files) = (&template["spec"], !spec["auth"].is_null() || has_tls(spec));
     for (what, live, is_wanted) in [
-        ("volumes", &pod["volumes"], has_users),
-        ("volumeMounts", &pod["containers"][0]["volumeMounts"], has_users),
+        ("volumes", &pod["volumes"], has_files),
+        ("volumeMounts", &pod["containers"][0]["volumeMounts"], has_files),
         ("the label team", &template["metadata"]["labels"]["team"], !spec["podLabels"].is_null()),
     ] {
         if is_there(live) && !is_wanted {
@@ -29,7 +29,7 @@ pub(super) fn has_no_more(deployment: &Value, service: &Value, spec: &Value, clu
     let annotations = &template["metadata"]["annotations"];
     for (child, live, is_wanted) in [
         (deployment, &annotations["note"], !spec["podAnnotations"].is_null()),
-        (deployment, &annotations[HASH], has_users),
+        (deployment, &annotations[HASH], has_files),
         (service, &service["metadata"]["annotations"]["zone"], !spec["service"]["annotations"].is_null()),
     ] {
         if is_there(live) && !is_wanted && always_had_an_entry(child, cluster) {
@@ -56,9 +56,10 @@ fn always_had_an_entry(child: &Value, cluster: &Model) -> bool {
     is_whole(&states) && states.iter().all(has_entry)
 }
 
-/// Section 2.4 of the specification, item 11: another content of a Secret gives the pods another hash. Checks that the operator has
-/// set the hash since the Secret first had the content that it has now. `object` names that Secret, and has a Deployment.
-pub(super) fn follows_secret(object: &Value, cluster: &Model) -> Result<(), String> {
+/// Section 2.4 of the specification, item 11: another content of a Secret gives the pods another hash. Checks for each Secret that the
+/// operator has set the hash since the Secret first had the content that it has now. Only the keys that the pods mount matter.
+/// `object` names such Secrets, and has a Deployment.
+pub(super) fn follows_secrets(object: &Value, cluster: &Model) -> Result<(), String> {
     let [namespace, name] = ["namespace", "name"].map(|it| object["metadata"][it].as_str().unwrap_or_default());
     let changes = cluster.changes_after(0);
     let deployment = beside(object, cluster, DEPLOYMENTS, name).unwrap_or_default();
@@ -71,19 +72,21 @@ pub(super) fn follows_secret(object: &Value, cluster: &Model) -> Result<(), Stri
     };
     let is_set = |it: &&&Change| hash(it.before.as_deref()) != hash(it.after.as_deref());
     let Some(set) = states.iter().rfind(is_set).map(|it| it.version) else {
-        return Err("the pods have no hash of the Secret".to_owned());
+        return Err("the pods have no hash of their Secrets".to_owned());
     };
-    let content = |it: Option<&Value>| it.map(|it| it["data"].clone());
-    let present = content(beside(object, cluster, "secrets", SECRET).as_ref());
-    let key = format!("{namespace}/{SECRET}");
-    let mut writes = changes.iter().filter(|it| *it.resource == *"secrets" && *it.key == *key).peekable();
-    let was_there = writes.peek().is_none_or(|first| content(first.before.as_deref()) == present);
-    match writes.find(|write| content(write.after.as_deref()) == present) {
-        Some(write) if !was_there && set < write.version => {
-            Err(format!("the pods have the hash of version {set}, and the Secret is of version {}", write.version))
+    for it in mounted(name, &object["spec"]).iter().filter(|it| it.is_named) {
+        let files = |secret: &Value| it.keys.iter().map(|key| secret["data"][key].clone()).collect::<Vec<_>>();
+        let content = |secret: Option<&Value>| secret.map(files);
+        let present = content(beside(object, cluster, "secrets", &it.secret).as_ref());
+        let key = format!("{namespace}/{}", it.secret);
+        let mut writes = changes.iter().filter(|write| *write.resource == *"secrets" && *write.key == *key).peekable();
+        let was_there = writes.peek().is_none_or(|first| content(first.before.as_deref()) == present);
+        let first = writes.find(|write| content(write.after.as_deref()) == present).map(|write| write.version);
+        if let Some(first) = first.filter(|first| !was_there && set < *first) {
+            return Err(format!("the pods have the hash of version {set}, and {} is of version {first}", it.secret));
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// The changes of this child since its creation, as far as they are known.

@@ -4,7 +4,9 @@ use model_apiserver::Model;
 use serde_json::{Value, json};
 use simulation::Subject;
 
-use crate::subject::{Memcached, SECRET, history::HASH, wanted_deployment, wanted_policy, wanted_service};
+use crate::subject::{
+    Memcached, SECRET, history::HASH, secured::CERTIFICATES, wanted_deployment, wanted_policy, wanted_service,
+};
 
 /// A Memcached without pods, at rest.
 fn object(spec: &Value) -> Value {
@@ -176,5 +178,63 @@ fn pods_without_a_hash_of_their_secret_are_found() {
     put(&model, "v1", "Service", true, headless(&object));
     put(&model, "v1", "Secret", false, json!({"metadata": {"name": SECRET}, "data": {"password-file": "a"}}));
     put(&model, "apps/v1", "Deployment", true, wanted_deployment(&object));
-    assert_eq!(Memcached.judge(&object, &model), Err("the pods have no hash of the Secret".to_owned()));
+    assert_eq!(Memcached.judge(&object, &model), Err("the pods have no hash of their Secrets".to_owned()));
+}
+
+/// Judges a Memcached with TLS. Its pods got their hash when the Secret had the first of these authorities, and now it has the last
+/// one. The status says that the Secret is complete, or that it is not.
+fn with_authorities(client_auth: &str, authorities: &[&str], says_complete: bool) -> Result<(), String> {
+    let tls = json!({"secretName": CERTIFICATES, "clientAuth": client_auth});
+    let (model, mut object) = (Model::new(), object(&json!({"size": 0, "tls": tls})));
+    let certificates = |authority: &str| {
+        let mut data = json!({"tls.crt": "YQ==", "tls.key": "aw=="});
+        if !authority.is_empty() {
+            data["ca.crt"] = authority.into();
+        }
+        put(&model, "v1", "Secret", false, json!({"metadata": {"name": CERTIFICATES}, "data": data}));
+    };
+    certificates(authorities[0]);
+    put(&model, "v1", "Service", true, headless(&object));
+    let mut deployment = wanted_deployment(&object);
+    deployment["spec"]["template"]["metadata"]["annotations"] = json!({HASH: "1"});
+    put(&model, "apps/v1", "Deployment", true, deployment);
+    authorities[1..].iter().copied().for_each(certificates);
+    if !says_complete {
+        object["status"]["conditions"] = json!([
+            {"type": "Ready", "status": "False", "reason": "SecretNotFound"},
+            {"type": "Degraded", "status": "True", "reason": "SecretNotFound"},
+        ]);
+    }
+    Memcached.judge(&object, &model)
+}
+
+#[test]
+fn secret_without_a_key_that_the_spec_needs_is_found() {
+    for (client_auth, authority, is_complete) in
+        [("None", "", true), ("None", "Yw==", true), ("Request", "", false), ("Require", "Yw==", true)]
+    {
+        for says_complete in [true, false] {
+            let judged = with_authorities(client_auth, &[authority], says_complete);
+            assert_eq!(judged.is_ok(), is_complete == says_complete, "{client_auth} {authority:?}: {judged:?}");
+        }
+    }
+}
+
+#[test]
+fn another_authority_is_another_hash_only_if_the_pods_have_its_file() {
+    assert!(with_authorities("Require", &["Yw==", "ZA=="], true).is_err());
+    assert!(with_authorities("Require", &["Yw==", "ZA==", "Yw=="], true).is_ok());
+    assert!(with_authorities("None", &["Yw==", "ZA=="], true).is_ok());
+}
+
+#[test]
+fn flags_of_tls_follow_those_of_passwords() {
+    let tls = json!({"secretName": CERTIFICATES, "clientAuth": "Request"});
+    let deployment = wanted_deployment(&object(&json!({"tls": tls, "auth": {"generate": true}})));
+    let pod = &deployment["spec"]["template"]["spec"];
+    let flags = pod["containers"][0]["args"].as_array().map(|args| args[10..].to_vec());
+    let options = "ssl_chain_cert=/etc/memcached/tls/tls.crt,ssl_key=/etc/memcached/tls/tls.key,\
+                   ssl_ca_cert=/etc/memcached/tls/ca.crt,ssl_verify_mode=1";
+    assert_eq!(json!(flags), json!(["-Y", "/etc/memcached/passwords/password-file", "-Z", "-o", options]));
+    assert_eq!([&pod["volumes"][0]["name"], &pod["volumes"][1]["name"]], ["tls", "passwords"]);
 }

@@ -2,6 +2,7 @@
 //! specification and uses none of the operator's code.
 
 pub(crate) mod history;
+pub(crate) mod secured;
 
 use std::time::Duration;
 
@@ -88,6 +89,14 @@ impl Subject for Memcached {
         spec.into()
     }
 
+    fn further_fields(&self, rng: &mut Rng) -> Map<String, Value> {
+        [("tls".to_owned(), secured::draw_tls(rng))].into_iter().collect()
+    }
+
+    fn further_input(&self, rng: &mut Rng) -> Option<Value> {
+        if rng.bool() { self.input(rng) } else { Some(secured::draw_certificates(rng)) }
+    }
+
     fn input(&self, rng: &mut Rng) -> Option<Value> {
         let users = one_of(rng, &["YTph", "YTpi", "YTpj"]); // a:a, a:b, a:c
         let data = json!({"password-file": users});
@@ -109,7 +118,7 @@ impl Subject for Memcached {
 
     fn judge(&self, object: &Value, cluster: &Model) -> Result<(), String> {
         let follows_secret = judge_children(object, cluster)? == Children::FollowSecret;
-        if follows_secret { history::follows_secret(object, cluster) } else { Ok(()) }
+        if follows_secret { history::follows_secrets(object, cluster) } else { Ok(()) }
     }
 
     /// As [`judge`](Subject::judge), but the pods may still have the hash of an earlier Secret: the operator reads Secrets once a
@@ -127,7 +136,7 @@ impl Subject for Memcached {
 /// What the children of an object have been found to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Children {
-    /// They are as wanted, and the pods have files of the Secret that the spec names.
+    /// They are as wanted, and the pods have files of the Secrets that the spec names.
     FollowSecret,
     /// They are as wanted, and no Secret of users matters.
     AsWanted,
@@ -162,9 +171,9 @@ fn judge_children(object: &Value, cluster: &Model) -> Result<Children, String> {
             child["kind"] != "Service" || is_headless(object) == (child["spec"]["clusterIP"] == "None")
         },
     };
-    let names_secret = !spec["auth"]["secretName"].is_null();
-    if names_secret && beside(object, cluster, "secrets", SECRET).is_none() {
-        // Its children may exist from before the Secret went missing, or not exist yet.
+    let mounted = secured::mounted(name, spec);
+    if !secured::are_complete(object, &mounted, cluster) {
+        // Its children may exist from before a Secret or its key went missing, or not exist yet.
         let says = |reason| say(status, &[("Ready", ("False", reason)), ("Degraded", ("True", reason))]);
         says("SecretNotFound").or_else(|why| says("ResourceConflict").map_err(|_| why))?;
         return Ok(Children::Excused);
@@ -207,6 +216,7 @@ fn judge_children(object: &Value, cluster: &Model) -> Result<Children, String> {
     }
     history::has_no_more(&deployment, &service, spec, cluster)?;
     judge_status(object, status, &deployment, cluster)?;
+    let names_secret = mounted.iter().any(|it| it.is_named);
     Ok(if names_secret { Children::FollowSecret } else { Children::AsWanted })
 }
 
@@ -238,10 +248,10 @@ pub(crate) fn wanted_deployment(object: &Value) -> Value {
     if config["evictions"] == false {
         args.push("-M".to_owned());
     }
-    let has_users = !spec["auth"].is_null();
-    if has_users {
+    if !spec["auth"].is_null() {
         args.extend(["-Y", "/etc/memcached/passwords/password-file"].map(str::to_owned));
     }
+    args.extend(secured::tls_flags(spec));
     let need = format!("{}Mi", memory + 32 + (memory + 9) / 10 + (connections + 255) / 256);
     let mut pod_labels = labels("memcached", name);
     pod_labels["app.kubernetes.io/component"] = json!("cache");
@@ -267,14 +277,7 @@ pub(crate) fn wanted_deployment(object: &Value) -> Value {
             }],
         },
     });
-    if has_users {
-        let pod = &mut template["spec"];
-        let items = json!([{"key": "password-file", "path": "password-file"}]);
-        let secret = if spec["auth"]["generate"] == true { format!("{name}-auth") } else { SECRET.to_owned() };
-        pod["volumes"] = json!([{"name": "passwords", "secret": {"secretName": secret, "items": items}}]);
-        let mount = json!({"name": "passwords", "mountPath": "/etc/memcached/passwords", "readOnly": true});
-        pod["containers"][0]["volumeMounts"] = json!([mount]);
-    }
+    secured::mount(&mut template["spec"], &secured::mounted(name, spec));
     if !spec["podAnnotations"].is_null() {
         template["metadata"]["annotations"] = spec["podAnnotations"].clone();
     }
