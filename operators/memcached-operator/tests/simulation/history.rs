@@ -5,7 +5,7 @@ use model_apiserver::{Change, Model};
 use serde_json::{Value, json};
 use simulation::oracle::beside;
 
-use super::secured::{has_tls, mounted};
+use super::secured::{has_tls, mounted, verify_mode};
 
 const DEPLOYMENTS: &str = "deployments.apps";
 /// The annotation of the pods with the hash of their Secrets.
@@ -20,6 +20,7 @@ pub(super) fn has_no_more(deployment: &Value, service: &Value, spec: &Value, clu
     for (what, live, is_wanted) in [
         ("volumes", &pod["volumes"], has_files),
         ("volumeMounts", &pod["containers"][0]["volumeMounts"], has_files),
+        ("volumeMounts of the exporter", &pod["containers"][1]["volumeMounts"], verify_mode(spec).is_some()),
         ("the label team", &template["metadata"]["labels"]["team"], !spec["podLabels"].is_null()),
     ] {
         if is_there(live) && !is_wanted {

@@ -238,3 +238,42 @@ fn flags_of_tls_follow_those_of_passwords() {
     assert_eq!(json!(flags), json!(["-Y", "/etc/memcached/passwords/password-file", "-Z", "-o", options]));
     assert_eq!([&pod["volumes"][0]["name"], &pod["volumes"][1]["name"]], ["tls", "passwords"]);
 }
+
+#[test]
+fn exporter_that_is_wrong_or_left_over_is_found() {
+    let spec = json!({"size": 0, "metrics": {"enabled": true}, "networkPolicy": {"enabled": true}});
+    assert_eq!(judged(&spec, true, NOTHING), Ok(()));
+    for (kind, path, value) in [
+        ("Deployment", "spec.template.spec.containers.1.image", json!("example.com/other")),
+        ("Deployment", "spec.template.spec.containers.1.args", json!(["--memcached.address=127.0.0.1:1"])),
+        ("Deployment", "spec.template.spec.containers.1.ports.0.containerPort", json!(9151)),
+        ("Deployment", "spec.template.spec.containers.1.volumeMounts", json!([{"name": "tls"}])),
+        ("Service", "spec.ports.1.port", json!(9151)),
+        ("NetworkPolicy", "spec.ingress.0.ports.1.port", json!("memcached")),
+    ] {
+        assert!(judged(&spec, true, (kind, path, &value)).is_err(), "{path}");
+    }
+    let without = json!({"size": 0, "metrics": {"enabled": false}});
+    let containers = wanted_deployment(&object(&spec))["spec"]["template"]["spec"]["containers"].clone();
+    let ports = wanted_service(&object(&spec))["spec"]["ports"].clone();
+    for (kind, path, value) in
+        [("Deployment", "spec.template.spec.containers", containers), ("Service", "spec.ports", ports)]
+    {
+        assert!(judged(&without, true, (kind, path, &value)).is_err(), "{path}");
+    }
+}
+
+#[test]
+fn peers_of_exporters_reach_nothing_else() {
+    let (shop, prometheus) = (json!([{"podSelector": {"matchLabels": {"app": "shop"}}}]), json!([{"podSelector": {}}]));
+    let ingress = |metrics: &Value| {
+        let policy = json!({"enabled": true, "from": shop});
+        wanted_policy(&object(&json!({"networkPolicy": policy, "metrics": metrics})))["spec"]["ingress"].clone()
+    };
+    let port = |name: &str| json!({"port": name, "protocol": "TCP"});
+    let both = json!([{"from": shop, "ports": [port("memcached"), port("metrics")]}]);
+    assert_eq!(ingress(&json!({"enabled": true})), both);
+    assert_eq!(ingress(&json!({"from": prometheus})), json!([{"from": shop, "ports": [port("memcached")]}]));
+    let apart = json!([{"from": shop, "ports": [port("memcached")]}, {"from": prometheus, "ports": [port("metrics")]}]);
+    assert_eq!(ingress(&json!({"enabled": true, "from": prometheus})), apart);
+}

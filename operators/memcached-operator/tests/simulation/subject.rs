@@ -2,6 +2,7 @@
 //! specification and uses none of the operator's code.
 
 pub(crate) mod history;
+mod metrics;
 pub(crate) mod secured;
 
 use std::time::Duration;
@@ -90,7 +91,9 @@ impl Subject for Memcached {
     }
 
     fn further_fields(&self, rng: &mut Rng) -> Map<String, Value> {
-        [("tls".to_owned(), secured::draw_tls(rng))].into_iter().collect()
+        let mut fields = metrics::draw(rng);
+        fields.insert("tls".to_owned(), secured::draw_tls(rng));
+        fields
     }
 
     fn further_input(&self, rng: &mut Rng) -> Option<Value> {
@@ -278,6 +281,9 @@ pub(crate) fn wanted_deployment(object: &Value) -> Value {
         },
     });
     secured::mount(&mut template["spec"], &secured::mounted(name, spec));
+    if let Some(containers) = template["spec"]["containers"].as_array_mut() {
+        containers.extend(metrics::exporter(spec));
+    }
     if !spec["podAnnotations"].is_null() {
         template["metadata"]["annotations"] = spec["podAnnotations"].clone();
     }
@@ -305,13 +311,19 @@ pub(crate) fn wanted_service(object: &Value) -> Value {
             "ports": [{"name": "memcached", "port": port, "targetPort": "memcached", "protocol": "TCP"}],
         },
     });
+    let exporters = metrics::port(spec).map(|port| {
+        json!({"name": "metrics", "port": port, "targetPort": "metrics", "protocol": "TCP"})
+    });
+    if let Some(ports) = service["spec"]["ports"].as_array_mut() {
+        ports.extend(exporters);
+    }
     if !spec["service"]["annotations"].is_null() {
         service["metadata"]["annotations"] = spec["service"]["annotations"].clone();
     }
     service
 }
 
-/// Section 2.1 of the specification, `networkPolicy`: any pod of the namespace reaches the port of memcached, and no other one.
+/// Section 2.1 of the specification, `networkPolicy`.
 pub(crate) fn wanted_policy(object: &Value) -> Value {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     json!({
@@ -319,7 +331,7 @@ pub(crate) fn wanted_policy(object: &Value) -> Value {
         "spec": {
             "podSelector": {"matchLabels": selector("memcached", name)},
             "policyTypes": ["Ingress"],
-            "ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": "memcached", "protocol": "TCP"}]}],
+            "ingress": metrics::ingress(&object["spec"]),
         },
     })
 }
