@@ -1,5 +1,7 @@
 //! Simulates random worlds, and checks the final state of each `HelloApp`.
 
+#[path = "simulation/judged.rs"]
+mod judged;
 #[path = "simulation/subject.rs"]
 mod subject;
 

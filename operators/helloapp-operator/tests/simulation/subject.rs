@@ -1,6 +1,8 @@
 //! What random worlds must know about `HelloApp`: its specs, and how to judge its final state. The judge follows the specification
 //! and uses none of the operator's code.
 
+mod references;
+
 use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
@@ -84,6 +86,15 @@ impl Subject for HelloApp {
             rollout["progressDeadlineSeconds"] = json!(60 + i64::from(rng.u8(..)));
         }
         spec.into()
+    }
+
+    fn further_fields(&self, rng: &mut Rng) -> Map<String, Value> {
+        references::draw(rng)
+    }
+
+    /// The operator reads none of these objects. Their changes must not disturb it.
+    fn further_input(&self, rng: &mut Rng) -> Option<Value> {
+        Some(references::draw_object(rng))
     }
 
     fn damage(&self, resource: &str, rng: &mut Rng) -> Option<Value> {
@@ -226,7 +237,7 @@ fn wants_budget(spec: &Value, size: i64) -> bool {
 }
 
 /// Section 3.3 of the specification, and section 1.8 for the security profile.
-fn wanted_deployment(object: &Value) -> Value {
+pub(crate) fn wanted_deployment(object: &Value) -> Value {
     let (name, spec) = (object["metadata"]["name"].as_str().unwrap_or_default(), &object["spec"]);
     let mut pod = json!({"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}});
     let mut container = json!({
@@ -271,6 +282,7 @@ fn wanted_deployment(object: &Value) -> Value {
         }
     }
     pod["containers"] = json!([container]);
+    references::refer(&mut pod, spec);
     let rollout = &spec["rollout"];
     let deadline = rollout["progressDeadlineSeconds"].as_i64().unwrap_or(600);
     // Without a probe, nothing but time tells whether a pod serves.
@@ -312,6 +324,9 @@ fn has_no_more(deployment: &Value, spec: &Value) -> Result<(), String> {
         ("ports", &container["ports"], !spec["port"].is_null()),
         ("command", &container["command"], !spec["command"].is_null()),
         ("env", &container["env"], !spec["env"].is_null()),
+        ("envFrom", &container["envFrom"], references::has_list(spec, "envFrom")),
+        ("volumeMounts", &container["volumeMounts"], references::has_list(spec, "volumeMounts")),
+        ("volumes", &pod["spec"]["volumes"], references::has_list(spec, "volumes")),
         ("limits", &container["resources"]["limits"], !spec["resources"].is_null()),
         ("readinessProbe", &container["readinessProbe"], has_probes),
         ("livenessProbe", &container["livenessProbe"], has_probes),
