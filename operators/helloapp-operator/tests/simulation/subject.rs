@@ -89,7 +89,16 @@ impl Subject for HelloApp {
     }
 
     fn further_fields(&self, rng: &mut Rng) -> Map<String, Value> {
-        references::draw(rng)
+        let mut fields = references::draw(rng);
+        let values = [
+            ("args", json!([one_of(rng, &["--verbose", "--quiet"])])),
+            ("nodeSelector", json!({"disk": one_of(rng, &["fast", "slow"])})),
+            ("runAsUser", json!(1_000 + i64::from(rng.u8(..2)))),
+        ];
+        for (field, value) in values {
+            fields.insert(field.to_owned(), if rng.u8(..4) == 0 { value } else { Value::Null });
+        }
+        fields
     }
 
     /// The operator reads none of these objects. Their changes must not disturb it.
@@ -253,7 +262,7 @@ pub(crate) fn wanted_deployment(object: &Value) -> Value {
         pod["securityContext"]["runAsNonRoot"] = json!(true);
         container["securityContext"]["runAsNonRoot"] = json!(true);
     }
-    for field in ["command", "env"] {
+    for field in ["command", "args", "env"] {
         if !spec[field].is_null() {
             container[field] = spec[field].clone();
         }
@@ -276,7 +285,10 @@ pub(crate) fn wanted_deployment(object: &Value) -> Value {
         container["startupProbe"] =
             probe(spec, json!({"periodSeconds": 10, "timeoutSeconds": 2, "failureThreshold": failure_threshold}));
     }
-    for field in ["affinity", "topologySpreadConstraints"] {
+    if !spec["runAsUser"].is_null() {
+        container["securityContext"]["runAsUser"] = spec["runAsUser"].clone();
+    }
+    for field in ["affinity", "topologySpreadConstraints", "nodeSelector"] {
         if !spec[field].is_null() {
             pod[field] = spec[field].clone();
         }
@@ -323,6 +335,9 @@ fn has_no_more(deployment: &Value, spec: &Value) -> Result<(), String> {
     for (what, live, is_wanted) in [
         ("ports", &container["ports"], !spec["port"].is_null()),
         ("command", &container["command"], !spec["command"].is_null()),
+        ("args", &container["args"], !spec["args"].is_null()),
+        ("runAsUser", &container["securityContext"]["runAsUser"], !spec["runAsUser"].is_null()),
+        ("nodeSelector", &pod["spec"]["nodeSelector"], !spec["nodeSelector"].is_null()),
         ("env", &container["env"], !spec["env"].is_null()),
         ("envFrom", &container["envFrom"], references::has_list(spec, "envFrom")),
         ("volumeMounts", &container["volumeMounts"], references::has_list(spec, "volumeMounts")),
