@@ -5,7 +5,10 @@ use model_apiserver::{Change, Model};
 use serde_json::{Value, json};
 use simulation::oracle::beside;
 
-use super::secured::{has_tls, mounted, verify_mode};
+use super::{
+    placement::{PREFERRED, REQUIRED, anti_affinity},
+    secured::{has_tls, mounted, verify_mode},
+};
 
 const DEPLOYMENTS: &str = "deployments.apps";
 /// The annotation of the pods with the hash of their Secrets.
@@ -17,10 +20,14 @@ const FIELD_MANAGER: &str = "memcached-controller";
 pub(super) fn has_no_more(deployment: &Value, service: &Value, spec: &Value, cluster: &Model) -> Result<(), String> {
     let template = &deployment["spec"]["template"];
     let (pod, has_files) = (&template["spec"], !spec["auth"].is_null() || has_tls(spec));
+    let apart = &pod["affinity"]["podAntiAffinity"];
     for (what, live, is_wanted) in [
         ("volumes", &pod["volumes"], has_files),
         ("volumeMounts", &pod["containers"][0]["volumeMounts"], has_files),
         ("volumeMounts of the exporter", &pod["containers"][1]["volumeMounts"], verify_mode(spec).is_some()),
+        ("preferred antiAffinity", &apart[PREFERRED], anti_affinity(spec) == "Soft"),
+        ("required antiAffinity", &apart[REQUIRED], anti_affinity(spec) == "Hard"),
+        ("nodeSelector", &pod["nodeSelector"], !spec["nodeSelector"].is_null()),
         ("the label team", &template["metadata"]["labels"]["team"], !spec["podLabels"].is_null()),
     ] {
         if is_there(live) && !is_wanted {

@@ -277,3 +277,21 @@ fn peers_of_exporters_reach_nothing_else() {
     let apart = json!([{"from": shop, "ports": [port("memcached")]}, {"from": prometheus, "ports": [port("metrics")]}]);
     assert_eq!(ingress(&json!({"enabled": true, "from": prometheus})), apart);
 }
+
+#[test]
+fn pods_on_other_nodes_than_the_spec_wants_are_found() {
+    let specs = [
+        json!({"size": 0}),
+        json!({"size": 0, "antiAffinity": "Hard"}),
+        json!({"size": 0, "antiAffinity": "None"}),
+        json!({"size": 0, "nodeSelector": {"disk": "fast"}}),
+        json!({"size": 0, "nodeSelector": {"disk": "slow"}}),
+    ];
+    for wanted in &specs {
+        for live in &specs {
+            let pod = wanted_deployment(&object(live))["spec"]["template"]["spec"].take();
+            let judged = judged(wanted, true, ("Deployment", "spec.template.spec", &pod));
+            assert_eq!(judged.is_ok(), wanted == live, "{wanted} and {live}: {judged:?}");
+        }
+    }
+}

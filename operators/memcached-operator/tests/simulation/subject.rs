@@ -3,6 +3,7 @@
 
 pub(crate) mod history;
 mod metrics;
+mod placement;
 pub(crate) mod secured;
 
 use std::time::Duration;
@@ -93,6 +94,7 @@ impl Subject for Memcached {
     fn further_fields(&self, rng: &mut Rng) -> Map<String, Value> {
         let mut fields = metrics::draw(rng);
         fields.insert("tls".to_owned(), secured::draw_tls(rng));
+        fields.extend(placement::draw(rng));
         fields
     }
 
@@ -280,6 +282,7 @@ pub(crate) fn wanted_deployment(object: &Value) -> Value {
             }],
         },
     });
+    placement::place(&mut template["spec"], name, spec);
     secured::mount(&mut template["spec"], &secured::mounted(name, spec));
     if let Some(containers) = template["spec"]["containers"].as_array_mut() {
         containers.extend(metrics::exporter(spec));
