@@ -48,7 +48,11 @@ fn field_that_is_missing_or_left_over_or_of_an_earlier_spec_is_found() {
     let secret = |prefix: &str| json!([{"prefix": prefix, "secretRef": {"name": "s"}}]);
     for (field, value, other) in [
         ("volumes", volume("a"), volume("b")),
-        ("volumeMounts", json!([{"name": "config", "mountPath": "/a"}]), json!([{"name": "config", "mountPath": "/b"}])),
+        (
+            "volumeMounts",
+            json!([{"name": "config", "mountPath": "/a"}]),
+            json!([{"name": "config", "mountPath": "/b"}]),
+        ),
         ("envFrom", secret("A_"), secret("B_")),
         ("args", json!(["a"]), json!(["b"])),
         ("nodeSelector", json!({"disk": "fast"}), json!({"disk": "slow"})),

@@ -288,7 +288,11 @@ pub(crate) fn wanted_deployment(object: &Value) -> Value {
     if !spec["runAsUser"].is_null() {
         container["securityContext"]["runAsUser"] = spec["runAsUser"].clone();
     }
-    for field in ["affinity", "topologySpreadConstraints", "nodeSelector"] {
+    // Those who apply a spec without the only label may leave an empty selector.
+    if !spec["nodeSelector"]["disk"].is_null() {
+        pod["nodeSelector"] = spec["nodeSelector"].clone();
+    }
+    for field in ["affinity", "topologySpreadConstraints"] {
         if !spec[field].is_null() {
             pod[field] = spec[field].clone();
         }
@@ -337,7 +341,7 @@ fn has_no_more(deployment: &Value, spec: &Value) -> Result<(), String> {
         ("command", &container["command"], !spec["command"].is_null()),
         ("args", &container["args"], !spec["args"].is_null()),
         ("runAsUser", &container["securityContext"]["runAsUser"], !spec["runAsUser"].is_null()),
-        ("nodeSelector", &pod["spec"]["nodeSelector"], !spec["nodeSelector"].is_null()),
+        ("nodeSelector", &pod["spec"]["nodeSelector"], !spec["nodeSelector"]["disk"].is_null()),
         ("env", &container["env"], !spec["env"].is_null()),
         ("envFrom", &container["envFrom"], references::has_list(spec, "envFrom")),
         ("volumeMounts", &container["volumeMounts"], references::has_list(spec, "volumeMounts")),

@@ -1,5 +1,5 @@
-//! Judges for which the present state is not enough: what earlier specs have left behind, and whether the pods follow their Secrets. They
-//! also look at the changes of the cluster. A restore clears these, and then less is known.
+//! Judges for which the present state is not enough: what earlier specs have left behind, and whether the pods follow their
+//! Secrets. They also look at the changes of the cluster. A restore clears these, and then less is known.
 
 use model_apiserver::{Change, Model};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(super) fn has_no_more(deployment: &Value, service: &Value, spec: &Value, clu
         ("volumeMounts of the exporter", &pod["containers"][1]["volumeMounts"], verify_mode(spec).is_some()),
         ("preferred antiAffinity", &apart[PREFERRED], anti_affinity(spec) == "Soft"),
         ("required antiAffinity", &apart[REQUIRED], anti_affinity(spec) == "Hard"),
-        ("nodeSelector", &pod["nodeSelector"], !spec["nodeSelector"].is_null()),
+        ("nodeSelector", &pod["nodeSelector"], !spec["nodeSelector"]["disk"].is_null()),
         ("the label team", &template["metadata"]["labels"]["team"], !spec["podLabels"].is_null()),
     ] {
         if is_there(live) && !is_wanted {

@@ -44,8 +44,7 @@ pub(super) fn port(spec: &Value) -> Option<i64> {
 /// Section 2.3 of the specification, and the field's description for the resources: the container that the pods have beside memcached.
 pub(super) fn exporter(spec: &Value) -> Option<Value> {
     let (port, memcached) = (port(spec)?, spec["port"].as_i64().unwrap_or(PORT));
-    let mut args =
-        vec![format!("--memcached.address=127.0.0.1:{memcached}"), format!("--web.listen-address=:{port}")];
+    let mut args = vec![format!("--memcached.address=127.0.0.1:{memcached}"), format!("--web.listen-address=:{port}")];
     if has_tls(spec) {
         args.extend(["--memcached.tls.enable", "--memcached.tls.insecure-skip-verify"].map(str::to_owned));
     }

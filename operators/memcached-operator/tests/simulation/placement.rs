@@ -33,7 +33,8 @@ pub(super) fn place(pod: &mut Value, name: &str, spec: &Value) {
         "Hard" => pod["affinity"]["podAntiAffinity"][REQUIRED] = json!([apart]),
         _ => {}
     }
-    if !spec["nodeSelector"].is_null() {
+    // Those who apply a spec without the only label may leave an empty selector.
+    if !spec["nodeSelector"]["disk"].is_null() {
         pod["nodeSelector"] = spec["nodeSelector"].clone();
     }
 }

@@ -314,9 +314,8 @@ pub(crate) fn wanted_service(object: &Value) -> Value {
             "ports": [{"name": "memcached", "port": port, "targetPort": "memcached", "protocol": "TCP"}],
         },
     });
-    let exporters = metrics::port(spec).map(|port| {
-        json!({"name": "metrics", "port": port, "targetPort": "metrics", "protocol": "TCP"})
-    });
+    let exporters = metrics::port(spec)
+        .map(|port| json!({"name": "metrics", "port": port, "targetPort": "metrics", "protocol": "TCP"}));
     if let Some(ports) = service["spec"]["ports"].as_array_mut() {
         ports.extend(exporters);
     }
