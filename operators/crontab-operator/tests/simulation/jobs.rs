@@ -11,7 +11,7 @@ use model_apiserver::Change;
 use serde_json::Value;
 use simulation::{Period, condition};
 
-use super::{JOBS, creation_time};
+use super::{JOBS, creation_time, every::most_active};
 
 /// How a Job may end, with the field that limits how many such Jobs stay, and the default of that field.
 pub(crate) const ENDS: [(&str, &str, u64); 2] =
@@ -19,10 +19,12 @@ pub(crate) const ENDS: [(&str, &str, u64); 2] =
 /// What the names of the operator's processes begin with.
 const OPERATOR: &str = "operator";
 
-/// Section 4.5 of the specification, item 7: unless the policy is `Allow`, no Job starts while another one of the object is active.
-/// Only `Replace` deletes active Jobs. Nothing disturbs the period. Jobs from before it count since their first change in it.
+/// Section 4.5 of the specification, item 7: unless the policy is `Allow`, no Job starts while another one of the object is active;
+/// with `Allow`, none starts while `maxActiveJobs` are. Only `Replace` deletes active Jobs. Nothing disturbs the period. Jobs from
+/// before it count since their first change in it.
 pub(crate) fn judge_concurrency(object: &Value, period: &Period) -> Result<(), String> {
     let policy = object["spec"]["concurrencyPolicy"].as_str().unwrap_or("Forbid");
+    let most = if policy == "Allow" { most_active(&object["spec"]) } else { 1 };
     let mut active = BTreeSet::new();
     for change in changes_of_jobs(object, period) {
         let (was_active, is_active) = (is_active(change.before.as_ref()), is_active(change.after.as_ref()));
@@ -34,9 +36,9 @@ pub(crate) fn judge_concurrency(object: &Value, period: &Period) -> Result<(), S
         }
         if !is_active {
             active.remove(&change.key);
-        } else if active.insert(&change.key) && change.before.is_none() && active.len() > 1 && policy != "Allow" {
+        } else if active.insert(&change.key) && change.before.is_none() && active.len() > most {
             return Err(format!(
-                "{} starts, the policy is {policy}, and these Jobs are active: {active:?}",
+                "{} starts, the policy is {policy}, at most {most} may be active, and these Jobs are: {active:?}",
                 change.key
             ));
         }

@@ -7,7 +7,10 @@ use model_apiserver::Change;
 use serde_json::{Value, json};
 use simulation::Period;
 
-use crate::subject::jobs::{judge_concurrency, judge_history, judge_last_run};
+use crate::subject::{
+    every,
+    jobs::{judge_concurrency, judge_history, judge_last_run},
+};
 
 /// What happens to a Job of this number.
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +94,12 @@ fn runs_that_overlap_against_the_policy_are_found() {
         assert_eq!(is_right(policy, &replaced), may_replace, "{policy}");
     }
     assert!(judge_concurrency(&object(&json!({})), &period(0, &overlapping)).is_err(), "the default is Forbid");
+    let with_most = |most: u8, steps: &[Step]| {
+        judge_concurrency(&object(&json!({"concurrencyPolicy": "Allow", "maxActiveJobs": most})), &period(0, steps))
+    };
+    assert!(with_most(1, &apart).is_ok() && with_most(1, &overlapping).is_err());
+    let third = [&overlapping[..], &[Starts(3)]].concat();
+    assert!(with_most(2, &overlapping).is_ok() && with_most(2, &third).is_err());
     let of_another = json!({"metadata": {"uid": "other"}, "spec": {}});
     assert_eq!(judge_concurrency(&of_another, &period(0, &overlapping)), Ok(()));
 }
@@ -146,4 +155,40 @@ fn status_that_hides_how_the_last_run_ended_is_found() {
     assert_eq!(judge_last_run(&later, &jobs), Ok(()), "the Job of the last run is gone");
     assert_eq!(judge_last_run(&status(None, None, "False", None), &[]), Ok(()));
     assert!(judge_last_run(&status(None, None, "False", Some("True")), &[]).is_err(), "no run has ended");
+}
+
+#[test]
+fn runs_beside_the_grid_of_every_and_missing_ones_are_found() {
+    // The times of the runs, in seconds after the begin of a period of 31 minutes.
+    let with = |spec: &Value, seconds: i64, times: &[i64]| {
+        let made: Vec<Timestamp> = times.iter().map(|second| START + SignedDuration::from_secs(*second)).collect();
+        every::judge(spec, &period(0, &[]), seconds, &made)
+    };
+    let forbid = json!({});
+    let usual = |times: &[i64]| with(&forbid, 420, times).is_ok();
+    assert!(usual(&[5, 425, 845, 1_265, 1_685]) && usual(&[419, 839, 1_259, 1_679]));
+    assert!(!usual(&[5, 425, 846, 1_266, 1_686]), "one is a second late");
+    assert!(!usual(&[5, 425, 1_265, 1_685]), "one is missing");
+    assert!(!usual(&[845, 1_265, 1_685]) && !usual(&[5, 425, 845]) && !usual(&[]));
+
+    // Only runs that overlap may be left out.
+    let all: Vec<i64> = (0..38).map(|number| 50 * number).collect();
+    let half: Vec<i64> = all.iter().copied().step_by(2).collect();
+    let allow = |most: u8| json!({"concurrencyPolicy": "Allow", "maxActiveJobs": most});
+    for spec in [forbid.clone(), allow(1), allow(3), json!({"concurrencyPolicy": "Replace"})] {
+        assert_eq!(with(&spec, 50, &all), Ok(()), "{spec}");
+    }
+    for (spec, is_right) in [
+        (forbid.clone(), true),
+        (allow(1), true),
+        (allow(3), false),
+        (json!({"concurrencyPolicy": "Allow"}), false),
+        (json!({"concurrencyPolicy": "Replace"}), false),
+    ] {
+        assert_eq!(with(&spec, 50, &half).is_ok(), is_right, "{spec}");
+    }
+    assert!(with(&forbid, 50, &all[..20]).is_err(), "the runs end");
+
+    let put_back = Period { latest_before: START + SignedDuration::from_hours(1), ..period(0, &[]) };
+    assert_eq!(every::judge(&forbid, &put_back, 420, &[]), Ok(()), "the clocks have not passed the last run");
 }

@@ -1,6 +1,7 @@
 //! What random worlds must know about `CronTab`: its specs, and how to judge its runs and its final state. The judge is written
 //! from the specification and uses nothing of the operator's code.
 
+pub(crate) mod every;
 pub(crate) mod jobs;
 
 use crontab_operator::CronTabOperator;
@@ -59,6 +60,9 @@ const INVALID: [&str; 2] = ["61 * * * *", "*/5 * * * *; @every 1h"];
 const RUN_NOW: &str = "stable.example.com/run-now";
 /// A time zone that does not exist.
 const NOWHERE: &str = "Mars/Olympus";
+/// Makes the draws of later fields independent of the earlier draws. With this value, the specs of the worlds in `tests/worlds`
+/// stay as they were when these worlds found something.
+const LATER_FIELDS: u64 = 0x6_5766_5727_902c;
 
 impl Subject for CronTab {
     fn operator(&self) -> &'static dyn Operator {
@@ -96,6 +100,7 @@ impl Subject for CronTab {
     }
 
     fn spec(&self, _: &str, rng: &mut Rng) -> Value {
+        let mut later = Rng::with_seed(rng.get_seed() ^ LATER_FIELDS);
         let mut spec = Map::new();
         spec.insert("cronSpec".to_owned(), json!(SCHEDULES[rng.usize(..SCHEDULES.len())].0));
         spec.insert("image".to_owned(), json!(format!("example.com/report:{}", rng.u8(..3))));
@@ -115,6 +120,15 @@ impl Subject for CronTab {
         sometimes("jitterSeconds", &|rng| json!(rng.i64(..=LONGEST_JITTER)));
         sometimes("ttlSecondsAfterFinished", &|rng| json!(rng.u8(..)));
         sometimes("command", &|rng| json!(["report", format!("--level={}", rng.u8(..2))]));
+        if later.u8(..6) == 0 {
+            spec.insert("cronSpec".to_owned(), json!(every::SCHEDULES[later.usize(..every::SCHEDULES.len())].0));
+        }
+        if later.u8(..4) == 0 {
+            spec.insert("maxActiveJobs".to_owned(), json!(later.u8(1..4)));
+            if later.bool() {
+                spec.insert("concurrencyPolicy".to_owned(), json!("Allow")); // without it, the limit has no effect
+            }
+        }
         spec.into()
     }
 
@@ -130,7 +144,8 @@ impl Subject for CronTab {
     }
 
     /// Checks that each due time has a Job, that there are no other Jobs, which of them run at the same time, and which stay. A Job
-    /// takes a minute at most, so runs overlap only if two successive minutes are due; `Forbid` may then skip the second one.
+    /// takes a minute at most, so runs of cron expressions overlap only if two successive minutes are due; `Forbid` and
+    /// `maxActiveJobs` may then skip the second one.
     fn judge_period(&self, object: &Value, period: &Period) -> Result<(), String> {
         let uid = &object["metadata"]["uid"];
         let jitter = SignedDuration::from_secs(object["spec"]["jitterSeconds"].as_i64().unwrap_or_default());
@@ -163,18 +178,22 @@ impl Subject for CronTab {
         if let Some(lost) = events.find(|it| it["reason"] == "MissingJob" && it["regarding"]["uid"] == *uid) {
             return Err(format!("the operator reports a run as lost: {}", lost["note"]));
         }
+        if let Some(seconds) = every::seconds(&object["spec"]) {
+            return every::judge(&object["spec"], period, seconds, &made);
+        }
         let is_due = |time: Timestamp| is_due(&object["spec"], time);
         if let Some(time) = made.iter().find(|time| !is_due(**time)) {
             return Err(format!("the operator created a Job for {time}, when none was due"));
         }
-        let forbids = object["spec"]["concurrencyPolicy"].as_str().unwrap_or("Forbid") == "Forbid";
+        let room = every::room(&object["spec"]);
         // A clock that is ahead or behind may move a run at an edge out of the period. After the clocks were put back, the operator
         // starts no run again, and no run of a time before the object was created or its schedule was edited.
         let mut time = minute_of(period.latest_before) + 2.minutes();
         while time < minute_of(period.until - jitter) {
             // The run that was requested at the begin of the period takes a minute at most too.
             let is_near_request = time < minute_of(period.from) + 3.minutes();
-            let is_left_out = forbids && (is_due(time - 1.minute()) || is_near_request);
+            let others = usize::from(is_due(time - 1.minute())) + usize::from(is_near_request);
+            let is_left_out = others >= room;
             if is_due(time) && !is_left_out && !made.contains(&time) {
                 return Err(format!("the operator created no Job for {time}"));
             }
@@ -262,8 +281,11 @@ fn judge_requested(object: &Value, period: &Period, requested: &[&Value]) -> Res
     let is_valid = spec["timeZone"] != *NOWHERE && !INVALID.iter().any(|invalid| spec["cronSpec"] == **invalid);
     let may_start = is_valid && spec["replicas"] != 0;
     // A run takes a minute at most. One that was due shortly before, or is due just now, may be active.
-    let is_near = (-3..=1).any(|minutes| is_due(spec, minute_of(period.from) + minutes.minutes()));
-    let may_be_skipped = spec["concurrencyPolicy"].as_str().unwrap_or("Forbid") == "Forbid" && is_near;
+    let is_near = |minutes: &i64| is_due(spec, minute_of(period.from) + minutes.minutes());
+    let of_cron = (-3..=1).filter(is_near).count();
+    // Where the grid of `@every` is in these minutes is not known.
+    let near = every::seconds(spec).map_or(of_cron, |seconds| if seconds < 60 { 5 } else { 2 });
+    let may_be_skipped = near >= every::room(spec);
     match requested.len() {
         0 if !may_start || may_be_skipped || token.is_empty() => Ok(()),
         1 if may_start => Ok(()),
@@ -330,11 +352,16 @@ fn minute_of(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second().div_euclid(60) * 60).expect("a time")
 }
 
+/// Whether a valid schedule of this spec is in effect.
+fn starts_runs(spec: &Value) -> bool {
+    spec["suspend"] != true && spec["replicas"] != 0 && spec["timeZone"] != NOWHERE
+}
+
 fn is_due(spec: &Value, time: Timestamp) -> bool {
-    let zone = spec["timeZone"].as_str().unwrap_or("UTC");
-    if spec["suspend"] == true || spec["replicas"] == 0 || zone == NOWHERE {
+    if !starts_runs(spec) {
         return false;
     }
+    let zone = spec["timeZone"].as_str().unwrap_or("UTC");
     let offsets = ZONES.iter().find(|(name, _)| *name == zone).map_or(&[][..], |(_, offsets)| *offsets);
     let east = offsets.iter().rev().find(|(from, _)| time.as_second() >= *from).map_or(0, |(_, east)| *east);
     let minute = (time.as_second().div_euclid(60) + east).rem_euclid(24 * 60);
