@@ -9,7 +9,7 @@ use fastrand::Rng;
 use serde_json::Value;
 use simulation::{Act, Campaign, Plan, Played, Subject, is_repeatable_in_other_processes, replay};
 
-use crate::subject::{FlightTicket, confirm_delay};
+use crate::subject::{FlightTicket, confirm_delay, tenants::Refusal};
 
 /// Duration of a usual test run, with worlds from a fresh seed.
 const USUAL: Duration = Duration::from_secs(20);
@@ -30,14 +30,27 @@ fn spec(seed: u64) -> Value {
 
 /// The first of these seeds whose ticket buys a booking, and cancels it when it is deleted.
 fn buyer(mut seeds: impl Iterator<Item = u64>) -> u64 {
-    let buys = |seed: &u64| spec(*seed)["managementPolicy"].is_null() && spec(*seed)["deletionPolicy"].is_null();
-    seeds.find(buys).expect("a seed")
+    seeds.find(|seed| buys(*seed)).expect("a seed")
+}
+
+/// Whether the ticket of this seed buys a booking, and cancels it when it is deleted.
+fn buys(seed: u64) -> bool {
+    spec(seed)["managementPolicy"].is_null() && spec(seed)["deletionPolicy"].is_null()
+}
+
+/// The number of seats of the ticket of this seed.
+fn number(seed: u64) -> u64 {
+    spec(seed)["number"].as_u64().unwrap_or(1)
 }
 
 /// A seed that gives the ticket of `first` another number of seats.
 fn other_number(first: u64) -> u64 {
-    let number = spec(first)["number"].as_u64().unwrap_or(1);
-    buyer((0..).filter(|seed| spec(*seed)["number"].as_u64().is_some_and(|other| other != number)))
+    number_beside(&[number(first)])
+}
+
+/// A seed whose spec has another number of seats than these.
+fn number_beside(numbers: &[u64]) -> u64 {
+    buyer((0..).filter(|seed| spec(*seed)["number"].as_u64().is_some_and(|other| !numbers.contains(&other))))
 }
 
 fn count(played: &Played, text: &str) -> usize {
@@ -67,6 +80,39 @@ fn ticket_whose_flight_has_left_keeps_its_number_and_can_be_deleted() {
     assert_eq!(played.failure, None);
     assert_eq!(played.effects_of(Act::ExternalDecision), 1);
     assert!(count(&played, "ModificationRejected") > 0 && count(&played, "CancelRefused") > 0);
+}
+
+/// The provider refuses the credentials for one tenant. That holds up no ticket of another tenant. The tenant's own ticket goes on
+/// when the provider accepts them again.
+#[test]
+fn refusal_of_one_tenant_holds_up_no_other_and_ends() {
+    // Odd, so that the airline confirms at once. The second ticket is that of the even seed below it, in the other namespace.
+    let first = (1..).step_by(2).find(|seed| buys(*seed) && buys(*seed ^ 1)).expect("a seed");
+    let is_long = |it: Refusal| it.status == 401 && it.lasts > Duration::from_mins(5);
+    let refuses = (0..).find(|seed| Refusal::draw(&Rng::with_seed(*seed)).is_some_and(is_long)).expect("a seed");
+    let refused = number_beside(&[number(first), number(first ^ 1)]);
+    let accepted = number_beside(&[number(first), number(first ^ 1), number(refused)]);
+    let acts = [
+        (60, Act::ExternalService, refuses),
+        (120, Act::Edit, refused),
+        (120, Act::Edit, accepted),
+        (900, Act::Create, 0),
+    ];
+    let mut plan = Plan { objects: 2, ..Plan::scripted(first, &acts) };
+    plan.disturbances[2].object = 1;
+    let played = plan.play(&FlightTicket);
+    assert_eq!(played.failure, None);
+    let modified = |seed: u64| {
+        let answer = format!(" 200 OK {{\"number\":{}}}", number(seed));
+        let is_it = |text: &str| text.contains("provider ▶ PATCH /v1/bookings/") && text.ends_with(&answer);
+        played.trace.iter().find(|line| is_it(&line.text)).expect("the booking is modified").at
+    };
+    let ends = Duration::from_secs(60) + Refusal::draw(&Rng::with_seed(refuses)).expect("a refusal").lasts;
+    assert!(modified(accepted) < Duration::from_secs(130), "{:?}", modified(accepted));
+    // The operator sends refused credentials again after a minute.
+    let (at, latest) = (modified(refused), ends + Duration::from_secs(100));
+    assert!((ends..latest).contains(&at), "{at:?}, the refusal ends at {ends:?}");
+    assert!(count(&played, "AuthenticationFailed") > 0 && count(&played, "provider ▶ POST /v1/bookings 201") == 2);
 }
 
 /// Guards against iteration over hash maps, random numbers and clocks, which differ from run to run.

@@ -8,6 +8,7 @@ mod airline;
 mod audit;
 mod foreign;
 mod judge;
+pub(crate) mod tenants;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,6 +43,7 @@ use self::{
     airline::Airline,
     audit::{Audit, uid},
     foreign::is_foreign,
+    tenants::{Refusal, Tenants},
 };
 
 /// The operator, as its specification describes it.
@@ -108,6 +110,7 @@ impl Subject for FlightTicket {
             cancelled: BTreeMap::new(),
             unseen: BTreeSet::new(),
             rejected: BTreeSet::new(),
+            tenants: Tenants::default(),
             audit: Audit::default(),
         };
         let provider = Provider(Arc::new(Inner { airline, note, state: Mutex::new(state) }));
@@ -160,6 +163,8 @@ struct State {
     unseen: BTreeSet<String>,
     /// The uids of tickets of which the airline has rejected a booking. Its reference is free again.
     rejected: BTreeSet<String>,
+    /// Refuses one tenant for a while.
+    tenants: Tenants,
     /// Checks what the operator does to bookings.
     audit: Audit,
 }
@@ -205,7 +210,8 @@ impl Provider {
     }
 
     fn handle(&self, request: &Request<Bytes>) -> Response<Bytes> {
-        let answer = self.0.airline.handle(request);
+        let refusal = self.state().tenants.answer(request, &self.0.airline.books().bookings, Instant::now());
+        let answer = refusal.unwrap_or_else(|| self.0.airline.handle(request));
         self.state().audit.record(&self.0.airline.books().bookings);
         let (method, path) = (request.method(), request.uri().path());
         (self.0.note)(format!("provider ▶ {method} {path} {} {}", answer.status(), text(request.body())));
@@ -255,6 +261,11 @@ impl ExternalService for Provider {
     }
 
     fn act(&self, object: &Value, time: Duration, rng: &mut Rng) -> bool {
+        if let Some(refusal) = Refusal::draw(rng) {
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+            self.state().tenants.refuse(namespace, refusal, Instant::now());
+            return true;
+        }
         let until = Instant::now() + time;
         let airline = &self.0.airline;
         match rng.u8(..6) {
@@ -271,11 +282,14 @@ impl ExternalService for Provider {
                 has_bookings
             }
             what => {
+                let mut state = self.state();
                 if what == 4 {
                     let status = [429, 500, 502, 503, 401, 403][rng.usize(..6)];
                     airline.books().status = Some((status, rng.bool().then_some(7)));
+                    if status == 401 || status == 403 {
+                        state.tenants.refuse_all();
+                    }
                 }
-                let mut state = self.state();
                 state.troubled_until = Some(until);
                 state.loss = [Loss::Broken, Loss::Silence, Loss::Page][rng.usize(..3)];
                 true
@@ -308,20 +322,27 @@ impl ExternalService for Provider {
     }
 
     fn import(&self, namespace: &str, name: &str, rng: &mut Rng) -> Option<Value> {
-        Some(self.draw_import(namespace, name, rng))
+        let patch = self.draw_import(namespace, name, rng);
+        self.state().tenants.names(namespace, &patch);
+        Some(patch)
     }
 
     fn changed(&self, change: &Change, by_operator: bool) {
-        self.state().audit.changed(change, by_operator);
+        let mut state = self.state();
+        state.tenants.changed(change, by_operator);
+        state.audit.changed(change, by_operator);
     }
 
     fn restored(&self, objects: &[Value]) {
-        self.state().audit.restored(objects);
+        let mut state = self.state();
+        objects.iter().for_each(|ticket| state.tenants.knows(ticket));
+        state.audit.restored(objects);
     }
 
     fn heal(&self) {
         let mut state = self.state();
         (state.troubled_until, state.lagging_until) = (None, None);
+        state.tenants.accept();
         let mut books = self.0.airline.books();
         books.status = None;
         books.hidden.clear();
@@ -338,7 +359,11 @@ impl ExternalService for Provider {
         }
         match count.into_iter().find(|(_, count)| *count > 1) {
             Some((uid, count)) => Err(format!("{uid} has {count} live bookings")),
-            None => self.state().audit.check(),
+            None => {
+                let mut state = self.state();
+                state.tenants.check()?;
+                state.audit.check()
+            }
         }
     }
 
