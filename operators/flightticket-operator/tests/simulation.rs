@@ -33,9 +33,10 @@ fn buyer(mut seeds: impl Iterator<Item = u64>) -> u64 {
     seeds.find(|seed| buys(*seed)).expect("a seed")
 }
 
-/// Whether the ticket of this seed buys a booking, and cancels it when it is deleted.
+/// Whether the ticket of this seed buys a booking of the usual trip, and cancels it when it is deleted.
 fn buys(seed: u64) -> bool {
-    spec(seed)["managementPolicy"].is_null() && spec(seed)["deletionPolicy"].is_null()
+    let spec = spec(seed);
+    ["managementPolicy", "deletionPolicy", "cabin", "departureDate"].iter().all(|field| spec[*field].is_null())
 }
 
 /// The number of seats of the ticket of this seed.

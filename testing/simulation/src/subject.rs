@@ -46,7 +46,7 @@ pub trait Subject: Send + Sync {
     }
 
     /// Draws a valid spec for the object of this name. Each optional field is absent in some specs; immutable fields always have
-    /// the same value.
+    /// the same value, apart from those that [`immutable`](Subject::immutable) lists.
     fn spec(&self, name: &str, rng: &mut Rng) -> Value;
 
     /// Draws fields of a spec that [`spec`](Subject::spec) does not draw; null where the field is absent. What is here replaces what
@@ -54,6 +54,12 @@ pub trait Subject: Send + Sync {
     /// [`Plan::has_further_fields`](crate::Plan::has_further_fields). By default, there are none.
     fn further_fields(&self, _rng: &mut Rng) -> Map<String, Value> {
         Map::new()
+    }
+
+    /// Fields of the spec that the API server lets no user change, and of which [`spec`](Subject::spec) draws any value. Users keep
+    /// those that an object has. Some try to change them.
+    fn immutable(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Draws a merge patch for a child of this resource that changes a field which the operator sets. `None` if children of this

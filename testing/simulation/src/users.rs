@@ -25,6 +25,9 @@ pub const NAMESPACES: [&str; 2] = ["shop", "depot"];
 /// The client name of users, and of most other clients.
 const USER: &str = "user";
 
+/// Makes the draw of who keeps immutable fields independent of the other draws, so that saved worlds stay as they are.
+const KEEPING: u64 = 0x6b65_6570;
+
 /// Label of the objects that another client has created under the name of a child.
 const FOREIGN: &str = "foreign";
 
@@ -307,15 +310,25 @@ impl Users {
         format!("{}/{name}", api_version.split_once('/').map_or("", |(group, _)| group))
     }
 
-    /// Draws a spec. In half of the edits, further fields that are absent are null: then a merge patch removes them.
-    fn spec(&self, object: usize, is_edit: bool, rng: &mut Rng) -> Value {
-        let subject = self.subject(object);
-        let mut spec = subject.spec(&self.name(object), rng);
+    /// Draws a spec for the object with this number. In half of the edits, further fields that are absent are null: then a merge patch
+    /// removes them. If the object exists, seven of eight users keep its immutable fields. The API server refuses what the others
+    /// write.
+    fn spec(&self, number: usize, is_edit: bool, rng: &mut Rng) -> Value {
+        let keeps = Rng::with_seed(rng.get_seed() ^ KEEPING).u8(..8) > 0;
+        let subject = self.subject(number);
+        let mut spec = subject.spec(&self.name(number), rng);
         if self.has_further_fields
             && let Some(fields) = spec.as_object_mut()
         {
             let removes = is_edit && rng.bool();
             fields.extend(subject.further_fields(rng).into_iter().filter(|(_, value)| removes || !value.is_null()));
+        }
+        let stored = self.object(number).filter(|_| keeps);
+        for field in stored.iter().flat_map(|_| subject.immutable()) {
+            match stored.as_ref().and_then(|stored| stored["spec"].get(*field)) {
+                Some(value) => spec[*field] = value.clone(),
+                None => drop(spec.as_object_mut().and_then(|fields| fields.remove(*field))),
+            }
         }
         spec
     }

@@ -306,11 +306,15 @@ fn missing() -> Problem {
 fn shown(booking: &Booking) -> Value {
     let order = &booking.order;
     let contact = order.contact.as_ref().map(|it| json!({"namespace": it.namespace, "name": it.name}));
-    json!({
+    let mut shown = json!({
         "contact": contact, "id": booking.id, "reference": order.reference.as_str(), "from": order.from, "to": order.to,
         "number": order.number, "cabin": order.cabin.name(), "state": booking.state.name(),
         "confirmationCode": booking.confirmation, "version": booking.version, "message": booking.message,
-    })
+    });
+    if let Some(date) = order.date {
+        shown["departureDate"] = json!(date.to_string());
+    }
+    shown
 }
 
 fn answer(status: StatusCode, body: &Value) -> Response<Bytes> {

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use http::Request;
 use serde_json::{Value, json};
 
-use super::Provider;
+use super::{Provider, trip};
 
 /// The annotation that names a booking.
 const BOOKING_ID: &str = "flights.com/booking-id";
@@ -75,10 +75,11 @@ impl Provider {
             _ => json!({"namespace": namespace, "name": "desk"}),
         };
         let to = if rng.u8(..4) == 0 { "Oslo" } else { "London" };
-        let order = json!({
+        let mut order = json!({
             "reference": reference, "from": format!("City {name}"), "to": to, "number": rng.u8(1..=10), "cabin": "Economy",
             "contact": contact,
         });
+        trip::draw(rng).into_iter().for_each(|(field, value)| order[field] = value);
         let request = Request::post("/v1/bookings").body(Bytes::from(order.to_string())).expect("a request");
         let answer: Value = serde_json::from_slice(self.handle(&request).body()).unwrap_or_default();
         answer["id"].as_str().map(str::to_owned)

@@ -8,6 +8,7 @@ use super::{
     Provider,
     audit::uid,
     foreign::{adopts, is_id, named, observes},
+    trip::Trip,
     uid_of,
 };
 
@@ -92,7 +93,8 @@ impl Provider {
         // A ticket replaces only a booking that its status shows.
         let may_replace = spec["rebookPolicy"] == "Always" && !state.unseen.contains(uid);
         let is_rejected = state.rejected.contains(uid);
-        let is_final = (cancelled > 0 && !may_replace) || cancelled > MOST_ATTEMPTS || is_rejected;
+        let is_refused = is_rejected || Trip::of(spec).has_left();
+        let is_final = (cancelled > 0 && !may_replace) || cancelled > MOST_ATTEMPTS || is_refused;
         if !is_final && !is_excused && !state.audit.has_given(uid) {
             return Err(format!("{uid} has no booking, although only {cancelled} were cancelled: {status}"));
         }
@@ -222,7 +224,7 @@ fn is_of_tenant(ticket: &Value, booking: &Booking) -> bool {
 }
 
 fn is_trip_of(spec: &Value, booking: &Booking) -> bool {
-    spec["from"] == *booking.order.from && spec["to"] == *booking.order.to
+    Trip::of(spec) == Trip::booked(booking)
 }
 
 fn has_wanted_number(spec: &Value, booking: &Booking) -> bool {

@@ -9,6 +9,7 @@ mod audit;
 mod foreign;
 mod judge;
 pub(crate) mod tenants;
+mod trip;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,6 +45,7 @@ use self::{
     audit::{Audit, uid},
     foreign::is_foreign,
     tenants::{Refusal, Tenants},
+    trip::{IMMUTABLE, Trips},
 };
 
 /// The operator, as its specification describes it.
@@ -79,8 +81,13 @@ impl Subject for FlightTicket {
         true
     }
 
+    fn immutable(&self) -> &'static [&'static str] {
+        &IMMUTABLE
+    }
+
     fn spec(&self, name: &str, rng: &mut Rng) -> Value {
         let mut spec = json!({"from": format!("City {name}"), "to": "London"});
+        trip::draw(rng).into_iter().for_each(|(field, value)| spec[field] = value);
         if rng.u8(..3) > 0 {
             spec["number"] = json!(rng.u8(1..=10));
         }
@@ -111,6 +118,7 @@ impl Subject for FlightTicket {
             unseen: BTreeSet::new(),
             rejected: BTreeSet::new(),
             tenants: Tenants::default(),
+            trips: Trips::default(),
             audit: Audit::default(),
         };
         let provider = Provider(Arc::new(Inner { airline, note, state: Mutex::new(state) }));
@@ -165,6 +173,8 @@ struct State {
     rejected: BTreeSet<String>,
     /// Refuses one tenant for a while.
     tenants: Tenants,
+    /// Checks what the operator orders.
+    trips: Trips,
     /// Checks what the operator does to bookings.
     audit: Audit,
 }
@@ -210,6 +220,9 @@ impl Provider {
     }
 
     fn handle(&self, request: &Request<Bytes>) -> Response<Bytes> {
+        if request.method() == Method::POST {
+            self.state().trips.orders(&serde_json::from_slice(request.body()).unwrap_or_default());
+        }
         let refusal = self.state().tenants.answer(request, &self.0.airline.books().bookings, Instant::now());
         let answer = refusal.unwrap_or_else(|| self.0.airline.handle(request));
         self.state().audit.record(&self.0.airline.books().bookings);
@@ -330,12 +343,16 @@ impl ExternalService for Provider {
     fn changed(&self, change: &Change, by_operator: bool) {
         let mut state = self.state();
         state.tenants.changed(change, by_operator);
+        state.trips.changed(change);
         state.audit.changed(change, by_operator);
     }
 
     fn restored(&self, objects: &[Value]) {
         let mut state = self.state();
-        objects.iter().for_each(|ticket| state.tenants.knows(ticket));
+        for ticket in objects {
+            state.tenants.knows(ticket);
+            state.trips.knows(ticket);
+        }
         state.audit.restored(objects);
     }
 
@@ -362,6 +379,7 @@ impl ExternalService for Provider {
             None => {
                 let mut state = self.state();
                 state.tenants.check()?;
+                state.trips.check()?;
                 state.audit.check()
             }
         }
