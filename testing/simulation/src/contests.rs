@@ -161,6 +161,7 @@ impl Contest {
     fn take_in(&mut self, change: &Change, now: Duration, is_calm: bool) {
         let Child { resource, namespace, name } = &self.child;
         let is_child = *change.resource == **resource && *change.key == *format!("{namespace}/{name}");
+        let is_home = *change.resource == *"namespaces" && *change.key == *format!("/{namespace}");
         match (&change.before, &change.after) {
             (Some(before), Some(after)) if is_child && change.writer.starts_with(OPERATOR) => {
                 if self.has_theirs(before) && !self.has_theirs(after) {
@@ -170,6 +171,10 @@ impl Contest {
             }
             (None, Some(event)) if change.resource.starts_with("events") && event["reason"] == "FieldsContested" => {
                 self.events += u32::from(text(&event["note"]).contains(&format!("\"{name}\"")));
+            }
+            // The operator has to begin anew: the labels of a namespace decide whether it watches the objects in it.
+            (Some(before), Some(after)) if is_home && before["metadata"]["labels"] != after["metadata"]["labels"] => {
+                self.disturb(now);
             }
             // The operator has created the child again, or has deleted it.
             _ if is_child && change.writer.starts_with(OPERATOR) => self.disturb(now),
@@ -288,5 +293,20 @@ mod tests {
         assert_eq!((contest.reverts.len(), contest.disturbances, contest.disturbed), (0, 1, 2 * SECOND));
         contest.take_in(&change("operator-0", None, Some(deployment(1))), 3 * SECOND, true);
         assert_eq!((contest.disturbances, contest.count), (2, 1));
+    }
+
+    #[test]
+    fn namespace_that_is_watched_again_begins_the_contest_anew() {
+        let namespace = |labels: Value| Some(Arc::new(json!({"metadata": {"labels": labels}})));
+        let of = |key: &str, before, after| {
+            let (resource, writer) = ("namespaces".into(), "".into());
+            Change { version: 1, resource, key: key.into(), before, after, writer }
+        };
+        let mut contest = contest();
+        contest.take_in(&of("/shop", namespace(json!({})), namespace(json!({}))), SECOND, true);
+        contest.take_in(&of("/other", namespace(json!({})), namespace(json!({"a": "b"}))), SECOND, true);
+        assert_eq!(contest.disturbances, 0);
+        contest.take_in(&of("/shop", namespace(json!({})), namespace(json!({"a": "b"}))), 2 * SECOND, true);
+        assert_eq!((contest.disturbances, contest.disturbed), (1, 2 * SECOND));
     }
 }

@@ -362,15 +362,13 @@ impl ExternalService for Provider {
         for (reference, _) in self.0.airline.live() {
             *count.entry(uid_of(&reference).to_owned()).or_default() += 1;
         }
-        match count.into_iter().find(|(_, count)| *count > 1) {
-            Some((uid, count)) => Err(format!("{uid} has {count} live bookings")),
-            None => {
-                let mut state = self.state();
-                state.tenants.check()?;
-                state.trips.check()?;
-                state.audit.check()
-            }
+        if let Some((uid, count)) = count.into_iter().find(|(_, count)| *count > 1) {
+            return Err(format!("{uid} has {count} live bookings"));
         }
+        let mut state = self.state();
+        state.tenants.check()?;
+        state.trips.check()?;
+        state.audit.check()
     }
 
     fn judge_claim(&self, ticket: &Value) -> Result<(), String> {

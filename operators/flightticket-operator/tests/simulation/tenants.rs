@@ -161,7 +161,9 @@ mod tests {
     fn refusing(now: Instant) -> Tenants {
         let mut tenants = Tenants::default();
         tenants.refuse("shop", Refusal { status: 401, lasts: Duration::from_mins(1) }, now);
-        ["shop", "depot"].into_iter().for_each(|namespace| says(&mut tenants, namespace, "Booked"));
+        for namespace in ["shop", "depot"] {
+            says(&mut tenants, namespace, "Booked");
+        }
         tenants
     }
 

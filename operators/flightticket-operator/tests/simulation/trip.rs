@@ -130,7 +130,9 @@ mod tests {
 
     fn ticket(more: &[(&str, &str)]) -> Value {
         let mut spec = json!({"from": "City a", "to": "London", "number": 2});
-        more.iter().for_each(|(field, value)| spec[*field] = json!(value));
+        for (field, value) in more {
+            spec[*field] = json!(value);
+        }
         json!({"metadata": {"uid": "uid"}, "spec": spec})
     }
 
