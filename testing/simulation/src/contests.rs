@@ -161,7 +161,7 @@ impl Contest {
     fn take_in(&mut self, change: &Change, now: Duration, is_calm: bool) {
         let Child { resource, namespace, name } = &self.child;
         let is_child = *change.resource == **resource && *change.key == *format!("{namespace}/{name}");
-        let is_home = *change.resource == *"namespaces" && *change.key == *format!("/{namespace}");
+        let is_home = *change.resource == *"namespaces" && *change.key == **namespace;
         match (&change.before, &change.after) {
             (Some(before), Some(after)) if is_child && change.writer.starts_with(OPERATOR) => {
                 if self.has_theirs(before) && !self.has_theirs(after) {
@@ -303,10 +303,10 @@ mod tests {
             Change { version: 1, resource, key: key.into(), before, after, writer }
         };
         let mut contest = contest();
-        contest.take_in(&of("/shop", namespace(json!({})), namespace(json!({}))), SECOND, true);
-        contest.take_in(&of("/other", namespace(json!({})), namespace(json!({"a": "b"}))), SECOND, true);
+        contest.take_in(&of("shop", namespace(json!({})), namespace(json!({}))), SECOND, true);
+        contest.take_in(&of("other", namespace(json!({})), namespace(json!({"a": "b"}))), SECOND, true);
         assert_eq!(contest.disturbances, 0);
-        contest.take_in(&of("/shop", namespace(json!({})), namespace(json!({"a": "b"}))), 2 * SECOND, true);
+        contest.take_in(&of("shop", namespace(json!({})), namespace(json!({"a": "b"}))), 2 * SECOND, true);
         assert_eq!((contest.disturbances, contest.disturbed), (1, 2 * SECOND));
     }
 }
