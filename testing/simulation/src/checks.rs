@@ -187,8 +187,24 @@ impl Checks {
         let is_status = self.cast.of_resource(&change.resource).is_some() && change.writer.starts_with(OPERATOR);
         match change.after.as_deref().filter(|_| is_status) {
             Some(object) => drop(self.status_versions.insert(text(&object["metadata"]["uid"]), change.version)),
-            None if change.resource.starts_with("events") => {}
+            None if change.resource.starts_with("events") || self.is_about_others(change) => {}
             None => self.other_version = change.version,
+        }
+    }
+
+    /// Whether a controller of the cluster has written the status of a Deployment that a user has made, or a pod of it. No status of a
+    /// primary depends on these.
+    fn is_about_others(&self, change: &Change) -> bool {
+        let Some(after) = change.after.as_deref().filter(|_| change.writer.is_empty()) else { return false };
+        let wanted = |object: &Value| (object["spec"].clone(), object["metadata"]["labels"].clone());
+        let is_of_user = |deployment: &Value| owner(deployment).is_empty();
+        match &*change.resource {
+            "deployments.apps" => is_of_user(after) && change.before.as_deref().map(wanted) == Some(wanted(after)),
+            "pods" => {
+                let deployments = self.model.objects("deployments.apps");
+                deployments.iter().any(|it| is_of_user(it) && text(&it["metadata"]["uid"]) == owner(after))
+            }
+            _ => false,
         }
     }
 
