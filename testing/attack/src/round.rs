@@ -18,6 +18,8 @@ use crate::{
 
 /// Of the memory limit, how much a target may use under attack, in percent.
 const SHARE: u64 = 80;
+/// The same for a development build, which needs up to twice the memory of what users get.
+const SHARE_OF_DEVELOPMENT: u64 = 100;
 /// How long almost every honest request may take in a long round.
 const HONEST: Duration = Duration::from_secs(1);
 
@@ -75,8 +77,8 @@ pub struct Outcome {
     pub failures: Vec<String>,
     probed: Probed,
     judges_times: bool,
-    /// Whether too much memory is a defeat.
-    judges_memory: bool,
+    /// Of the memory limit, how much is no defeat, in percent; `None` if memory is not judged.
+    share: Option<u64>,
 }
 
 impl Round {
@@ -109,8 +111,11 @@ impl Round {
             failures,
             probed,
             judges_times,
-            // A debug build needs too much for itself.
-            judges_memory: target != Target::LoadedWebhooks || matches!(programs, Programs::Checkout(_)),
+            share: match programs {
+                Programs::Checkout(_) => Some(SHARE),
+                Programs::Libraries(_) if target == Target::LoadedWebhooks => None, // a development build needs too much for itself
+                Programs::Libraries(_) => Some(SHARE_OF_DEVELOPMENT),
+            },
         })
     }
 }
@@ -144,8 +149,8 @@ impl Outcome {
         if self.has_ended {
             defeats.push("the target ended".to_owned());
         }
-        if self.judges_memory && self.peak * 100 > self.limit * SHARE {
-            defeats.push(format!("the memory exceeds {SHARE} % of the limit"));
+        if let Some(share) = self.share.filter(|share| self.peak * 100 > self.limit * share) {
+            defeats.push(format!("the memory exceeds {share} % of the limit"));
         }
         if self.probed.is_defeat() {
             defeats.push("a probe has failed three times in a row".to_owned());
@@ -207,7 +212,7 @@ mod tests {
             failures: vec!["no connection".to_owned()],
             probed: Probed { asked: 40, missed: 1, ..Probed::default() },
             judges_times: true,
-            judges_memory: true,
+            share: Some(SHARE),
         }
     }
 
@@ -226,12 +231,14 @@ mod tests {
         let too_much = 103 << 20;
         let failed = |outcome: Outcome| outcome.defeats().concat();
         assert_eq!(failed(withstood()), "");
-        assert_eq!(failed(Outcome { peak: too_much, judges_memory: false, ..withstood() }), "");
+        assert_eq!(failed(Outcome { peak: too_much, share: None, ..withstood() }), "");
+        assert_eq!(failed(Outcome { peak: too_much, share: Some(SHARE_OF_DEVELOPMENT), ..withstood() }), "");
         assert_eq!(failed(Outcome { judges_times: false, times: vec![2 * HONEST], ..withstood() }), "");
         for (outcome, why) in [
             (Outcome { attempts: 0, ..withstood() }, "no attempt"),
             (Outcome { has_ended: true, ..withstood() }, "ended"),
             (Outcome { peak: too_much, ..withstood() }, "80 %"),
+            (Outcome { peak: 129 << 20, share: Some(SHARE_OF_DEVELOPMENT), ..withstood() }, "100 %"),
             (Outcome { probed: Probed::missed_for_long(), ..withstood() }, "probe"),
             (Outcome { failures: vec!["no connection".to_owned()], judges_times: false, ..withstood() }, "1 honest"),
             (Outcome { times: vec![2 * HONEST], ..withstood() }, "p99"),
