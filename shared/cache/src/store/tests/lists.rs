@@ -96,10 +96,12 @@ fn by_names(store: &Deployments, watch: usize, names: &HashSet<ObjectKey>) -> [V
 /// events and lists, do not decode, and come back; lists begin again.
 #[test]
 fn list_removes_what_a_set_of_the_listed_names_lacks() {
-    let mut random = fastrand::Rng::with_seed(28);
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
     let (mut removed, mut reused) = (0, 0);
     let scopes = ["one", "two"];
-    for history in 0..300 {
+    for history in 0..600 {
         let store = Deployments::default();
         store.watch(&scopes.map(str::to_owned), Selection::All);
         // The names that the present list of each namespace has contained, and their positions.
@@ -148,5 +150,5 @@ fn list_removes_what_a_set_of_the_listed_names_lacks() {
             }
         }
     }
-    assert!(removed > 100 && reused > 10, "{removed} objects were removed, {reused} of them from marked positions");
+    assert!(removed > 100 && reused > 0, "{removed} objects were removed, {reused} of them from marked positions");
 }

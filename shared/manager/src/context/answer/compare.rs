@@ -313,7 +313,9 @@ mod tests {
             json!({"metadata": {"annotations": {"ours": "x"}}}),
             json!({"metadata": {"finalizers": ["ours"], "annotations": {"ours": null, "note": "y"}}}),
         ];
-        let mut random = fastrand::Rng::with_seed(28);
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
         let mut found = [0, 0];
         for _ in 0..20_000 {
             let before = random_object(&mut random);
@@ -327,6 +329,6 @@ mod tests {
             assert_eq!(differs(&before, patch, &after).expect("JSON"), expected, "{before} {patch} {after}");
             found[usize::from(expected)] += 1;
         }
-        assert!(found.iter().all(|&found| found > 1_000), "{found:?}");
+        assert!(found.iter().all(|&found| found > 500), "{found:?}");
     }
 }
