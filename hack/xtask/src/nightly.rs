@@ -4,7 +4,7 @@ mod emulated;
 mod kind;
 mod minors;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Result, ensure};
 
@@ -235,6 +235,12 @@ const STEPS: &[Step<Args>] = &[
         run: |_| races(),
     },
     Step {
+        name: "peers",
+        title: "the operators on controller-runtime and on kube's Controller, with which benchmarks and the book compare, compile",
+        needs: &[],
+        run: |_| peers(),
+    },
+    Step {
         name: "benchmarks",
         title: "requests and allocations for an object: less than 5 % more than in the last measurement of the history",
         needs: &["cluster"],
@@ -285,6 +291,21 @@ fn races() -> Result<Outcome> {
     let mut races = workspace::cargo();
     races.args(["run", "--package", "runtime-bench", "--", "races", "target/release/controller-manager"]);
     workspace::run(&mut races, "the operators missed changes, see above")?;
+    Ok(Outcome::Passed)
+}
+
+fn peers() -> Result<Outcome> {
+    let folder = workspace::root().join("hack/bench");
+    let mut vet = Command::new("go");
+    vet.args(["vet", "./..."])
+        .current_dir(folder.join("controller-runtime"))
+        .env("CGO_ENABLED", "0")
+        .env("GOWORK", "off");
+    workspace::run(&mut vet, "the operators on controller-runtime do not compile, see above")?;
+    let mut clippy = workspace::cargo();
+    clippy.args(["clippy", "--locked", "--target-dir", "target/kube-rs", "--manifest-path"]);
+    clippy.arg(folder.join("kube-rs/Cargo.toml")).args(["--", "--deny", "warnings"]);
+    workspace::run(&mut clippy, "the operator on kube's Controller does not compile, see above")?;
     Ok(Outcome::Passed)
 }
 

@@ -99,7 +99,7 @@ where
     let live = store.get(&ObjectRef::from_obj(&wanted));
     if let Some(live) = &live {
         let fields = |object: &K| serde_json::to_value(object).map_err(kube::Error::SerdeError);
-        if covers(&fields(&**live)?, &fields(&wanted)?) {
+        if covers(&fields(live)?, &fields(&wanted)?) {
             return Ok(Arc::clone(live));
         }
     }
